@@ -76,16 +76,18 @@ class Layout:
         return Coordinates(**coordinates)
 
     def data_rank(self, rank: int) -> int:
-        place = self.coordinates(rank)
+        coordinates = self.coordinates(rank)
         # Ranks that share a pipeline or a tensor have the same number, and so read the same rows.
-        return place.data * self.shard + place.shard
+        return coordinates.data * self.shard + coordinates.shard
 
     def groups(self, name: str) -> list[list[int]]:
         groups: dict[tuple[int, ...], list[int]] = {}
         others = [other for other in self.dimensions if other != name]
         for rank in range(self.world_size):
-            place = self.coordinates(rank)
-            groups.setdefault(tuple(getattr(place, other) for other in others), []).append(rank)
+            coordinates = self.coordinates(rank)
+            groups.setdefault(tuple(getattr(coordinates, other) for other in others), []).append(
+                rank
+            )
         return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
@@ -117,14 +119,14 @@ class Layout:
     def map(self, hosts: Sequence[str]) -> str:
         lines = []
         for rank, host in enumerate(hosts):
-            place = self.coordinates(rank)
+            coordinates = self.coordinates(rank)
             parts = [
                 f"{word} {index + 1} of {size}"
                 for word, index, size in (
-                    ("replica", place.data, self.data),
-                    ("shard", place.shard, self.shard),
-                    ("pipeline rank", place.pipeline, self.pipeline),
-                    ("tensor part", place.tensor, self.tensor),
+                    ("replica", coordinates.data, self.data),
+                    ("shard", coordinates.shard, self.shard),
+                    ("pipeline rank", coordinates.pipeline, self.pipeline),
+                    ("tensor part", coordinates.tensor, self.tensor),
                 )
                 if size > 1
             ]

@@ -182,8 +182,8 @@ def prepare(
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
-    place = layout.coordinates(session.rank).pipeline
-    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + place)
+    pipeline_rank = layout.coordinates(session.rank).pipeline
+    seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + pipeline_rank)
     # Before the checkpoints, which keep the plain rate.
     learning_rate.attach(session, optimizer)
     attach(session, trainer, checkpoints)

@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
 from raysm.features.training.cluster.engines.unused import UnusedParameters
-from raysm.features.training.cluster.loop.batch import inputs_and_target, on_device, pieces, rows_of
+from raysm.features.training.cluster.loop.batch import Batch
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what
@@ -73,14 +73,14 @@ def _name(metric: Metric) -> str:
 
 
 class Engine(Protocol):
-    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+    def forward_backward(self, batch: Batch, factor: float) -> torch.Tensor:
         """Add the gradients of ``factor`` x the loss.
 
         Return the loss of this data rank's slice, 0 if it is not used. Ranks that do not have the
         loss, or whose slice another rank accounts for, return 0.
         """
 
-    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+    def metric_sums(self, batch: Batch, metrics: Sequence[Metric]) -> torch.Tensor:
         """Return the sums of the metrics over the rows of this data rank's slice, as ``sums`` does.
 
         Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros.
@@ -108,8 +108,8 @@ class FullModel:
     unused: UnusedParameters | None = None
     """If ranks with shards use different parameters."""
 
-    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        batch = on_device(batch, self.device)
+    def forward_backward(self, batch: Batch, factor: float) -> torch.Tensor:
+        batch = batch.on(self.device)
         loss = (
             self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
         )
@@ -127,33 +127,30 @@ class FullModel:
         # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)
 
-    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
-        inputs, target = inputs_and_target(on_device(batch, self.device))
+    def metric_sums(self, batch: Batch, metrics: Sequence[Metric]) -> torch.Tensor:
+        batch = batch.on(self.device)
         with autocast(self.device, self.precision):
             # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a
             # training.
-            output = (self.model if self.inner is None else self.inner)(*inputs)
-            return (
-                sums(metrics, output, target, rows_of((inputs, target)))
-                if self.counts
-                else no_sums(metrics)
-            )
+            output = (self.model if self.inner is None else self.inner)(*batch.inputs)
+            if not self.counts:
+                return no_sums(metrics)
+            return sums(metrics, output, batch.target, batch.rows)
 
-    def _add(self, batch: Any, factor: float) -> torch.Tensor:
-        inputs, target = inputs_and_target(batch)
+    def _add(self, batch: Batch, factor: float) -> torch.Tensor:
         with autocast(self.device, self.precision):
-            output = self.model(*inputs)
+            output = self.model(*batch.inputs)
             loss = zero_of(output) if factor == 0 else None
-            loss = self.loss(output, target) if loss is None else loss
+            loss = self.loss(output, batch.target) if loss is None else loss
         # Times 1.0 is the same number but one more node of the graph, in every step of most
         # trainings.
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
+    def _add_in_pieces(self, batch: Batch, factor: float) -> torch.Tensor:
         loss = torch.zeros((), device=self.device)
         last = self.accumulate - 1
-        for number, (piece, share_of_rows) in enumerate(pieces(batch, self.accumulate)):
+        for number, (piece, share_of_rows) in enumerate(batch.pieces(self.accumulate)):
             share = self._share(piece, share_of_rows, batch)
             with contextlib.ExitStack() as stack:
                 self._reduce_now(number == last, stack)
@@ -175,13 +172,11 @@ class FullModel:
             # shards save. Replicas of the shard add theirs once.
             self.model.set_requires_all_reduce(is_last)
 
-    def _share(self, piece: Any, share_of_rows: float, batch: Any) -> float:
+    def _share(self, piece: Batch, share_of_rows: float, batch: Batch) -> float:
         """Return how much of the mean over the batch a piece makes."""
         if self.loss.divisor is None or share_of_rows == 0:
             return share_of_rows
-        weight, whole = (
-            self.loss.weigh(inputs_and_target(part)[1], rows_of(part)) for part in (piece, batch)
-        )
+        weight, whole = (self.loss.weigh(part.target, part.rows) for part in (piece, batch))
         return weight / whole if whole else 0.0
 
 

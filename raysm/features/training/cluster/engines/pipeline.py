@@ -34,12 +34,12 @@ from raysm.features.training.cluster.engines.full_model import (
 )
 from raysm.features.training.cluster.engines.gradients import add_up, average
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
-from raysm.features.training.cluster.loop.batch import inputs_and_target, on_device, rows_of
+from raysm.features.training.cluster.loop.batch import Batch
 from raysm.features.training.cluster.loop.session import Session
 
 
-def stage_numbers(parallel: Parallel, place: int) -> range:
-    return range(place, parallel.stages, parallel.pipeline)
+def stage_numbers(parallel: Parallel, pipeline_rank: int) -> range:
+    return range(pipeline_rank, parallel.stages, parallel.pipeline)
 
 
 def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
@@ -100,7 +100,7 @@ class ScheduledStage(PipelineStage):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRank:
-    place: int
+    number: int
     group: dist.ProcessGroup
     replicas: dist.ProcessGroup | None
     """The ranks with the same stages, whose gradients are averaged; None if something else does
@@ -135,7 +135,7 @@ class Pipeline:
         self._parallel = parallel
         self._rank = rank
         self._parameters = [parameter for module in modules for parameter in module.parameters()]
-        self._numbers = stage_numbers(parallel, rank.place)
+        self._numbers = stage_numbers(parallel, rank.number)
         self._is_first = 0 in self._numbers
         self._is_last = parallel.stages - 1 in self._numbers
         self._schedules: dict[tuple[int, int], Any] = {}
@@ -144,9 +144,10 @@ class Pipeline:
         self._factor_of_weight = 1.0
         self._target: Any = None
 
-    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        inputs, self._target = inputs_and_target(on_device(batch, self._session.device))
-        rows = len(pytree.tree_leaves(inputs)[0])
+    def forward_backward(self, batch: Batch, factor: float) -> torch.Tensor:
+        batch = batch.on(self._session.device)
+        self._target = batch.target
+        rows = len(pytree.tree_leaves(batch.inputs)[0])
         microbatch_rows = self._full_slice(rows) // self._parallel.microbatch_count
         # 0 in a slice without a target, such as tokens that are all padding.
         weight = self._loss.weigh(self._target, rows)
@@ -159,7 +160,7 @@ class Pipeline:
             for module in self._modules if self._session.share == 0 else ():
                 stack.enter_context(normed_by_averages(module))
             for count, size in runs(rows, microbatch_rows, self._parallel):
-                losses += self._run(inputs, torch.arange(first, first + count * size), count)
+                losses += self._run(batch.inputs, torch.arange(first, first + count * size), count)
                 first += count * size
         if self._rank.replicas is not None:
             average(self._parameters, self._rank.replicas)
@@ -169,9 +170,9 @@ class Pipeline:
             return torch.zeros((), device=self._session.device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
-    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
-        inputs, target = inputs_and_target(on_device(batch, self._session.device))
-        rows = rows_of((inputs, target))
+    def metric_sums(self, batch: Batch, metrics: Sequence[Metric]) -> torch.Tensor:
+        batch = batch.on(self._session.device)
+        rows = batch.rows
         # Rounded up: nothing is learned, so the slices of an evaluation need not divide.
         microbatch_rows = -(
             -max(rows, self._session.slice_rows or 0) // self._parallel.microbatch_count
@@ -184,11 +185,11 @@ class Pipeline:
             if kind not in self._forward_schedules:
                 self._forward_schedules[kind] = self._schedule(count, forward_alone=True)
             output = self._forward_schedules[kind].step(
-                *(_rows(inputs, numbers) if self._is_first else ())
+                *(_rows(batch.inputs, numbers) if self._is_first else ())
             )
             if self._is_last and self._rank.counts:
                 with autocast(self._session.device, self._precision):
-                    total += sums(metrics, output, _rows(target, numbers), count * size)
+                    total += sums(metrics, output, _rows(batch.target, numbers), count * size)
             first += count * size
         return total
 

@@ -1,6 +1,8 @@
 """Batches: read from a data set, split into inputs and target, moved, and cut into pieces."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,56 +13,78 @@ from raysm.errors import InvalidInput
 from raysm.features.training.cluster.loop.random_state import has_drawn, seed_of, seeded
 
 
-def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    # A dict has no order in which its values could be arguments.
-    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-        raise InvalidInput(
-            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple "
-            "of tensors"
-        )
-    return tuple(batch[:-1]), batch[-1]
+@dataclass(frozen=True)
+class Batch:
+    """A batch of which the form is checked: the model's inputs, and the target of the loss."""
+
+    inputs: tuple[Any, ...]
+    target: Any
+
+    @classmethod
+    def of(cls, batch: Any) -> "Batch":
+        """Return the batch of a user, (input, …, target).
+
+        Raises:
+            InvalidInput: It has another form.
+        """
+        # A dict has no order in which its values could be arguments.
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise InvalidInput(
+                f"training.step takes (input, …, target), got a {type(batch).__name__}; "
+                "give a tuple of tensors"
+            )
+        return cls(tuple(batch[:-1]), batch[-1])
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """The number of rows, which is the first dimension of all tensors.
+
+        Raises:
+            InvalidInput: The tensors differ in it.
+        """
+        leaves = pytree.tree_leaves((self.inputs, self.target))
+        shapes = [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        # A tensor with other rows, such as one number for the whole batch, would get a wrong
+        # weight.
+        if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
+            raise InvalidInput(
+                f"a batch's rows are its tensors' first dimension, got shapes {shapes}: give each "
+                "tensor an entry per row"
+            )
+        return shapes[0][0]
+
+    def on(self, device: torch.device) -> "Batch":
+        if device.type == "cpu":
+            return self
+        return Batch(on_device(self.inputs, device), on_device(self.target, device))
+
+    def pieces(self, count: int) -> "Iterator[tuple[Batch, float]]":
+        """Yield the batch in ``count`` pieces, and each one's share of the rows.
+
+        The pieces differ by one row at most. A piece without rows is the first row with a share of
+        0: ranks that compute together need equally many pieces.
+        """
+        each, more = divmod(self.rows, count)
+        first = 0
+        for number in range(count):
+            size = each + (number < more)
+            begin, stop = (first, first + size) if size else (0, 1)
+            piece = Batch(_slice(self.inputs, begin, stop), _slice(self.target, begin, stop))
+            yield piece, size / self.rows
+            first += size
 
 
-def on_device(batch: Any, device: torch.device) -> Any:
+def on_device(values: Any, device: torch.device) -> Any:
     if device.type == "cpu":
-        return batch
+        return values
     # Any nesting that the user's collate makes; without waiting, as the loader's memory is pinned.
     return pytree.tree_map_only(
-        torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch
+        torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), values
     )
 
 
-def rows_of(batch: Any) -> int:
-    shapes = [
-        tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)
-    ]
-    # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
-    if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
-        raise InvalidInput(
-            f"a batch's rows are its tensors' first dimension, got shapes {shapes}: give each "
-            "tensor an entry per row"
-        )
-    return shapes[0][0]
-
-
-def pieces(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
-    """Yield a batch in ``count`` pieces, and each one's share of the rows.
-
-    The pieces differ by one row at most. A piece without rows is the first row with a share of 0:
-    ranks that compute together need equally many pieces.
-    """
-    rows = rows_of(batch)
-    each, more = divmod(rows, count)
-    first = 0
-    for number in range(count):
-        size = each + (number < more)
-        begin, stop = (first, first + size) if size else (0, 1)
-        yield _slice(batch, begin, stop), size / rows
-        first += size
-
-
-def _slice(batch: Any, begin: int, stop: int) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[begin:stop], batch)
+def _slice(values: Any, begin: int, stop: int) -> Any:
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[begin:stop], values)
 
 
 class Reader(Dataset[Any]):

@@ -149,12 +149,14 @@ class Parallelizer:
     def _in_stages(
         self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
     ) -> RankModel:
-        place = self.layout.coordinates(self.session.rank)
+        coordinates = self.layout.coordinates(self.session.rank)
         # Found while the model is whole, because a stage has lost the ties and names of other
         # ranks.
         ties = find_ties(stages)
         names = list(stages.model.state_dict())
-        inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
+        inner = [
+            stages.module(number) for number in stage_numbers(self.parallel, coordinates.pipeline)
+        ]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
             self._wrap(stage, blocks, plan, mesh)
@@ -164,13 +166,13 @@ class Parallelizer:
             outer,
             parallel=self.parallel,
             rank=PipelineRank(
-                place=place.pipeline,
+                number=coordinates.pipeline,
                 group=mesh["pipeline"].get_group(),
                 # With shards, FSDP also averages the gradients over the replicas.
                 replicas=mesh["data"].get_group()
                 if self.layout.data > 1 and self.layout.shard == 1
                 else None,
-                counts=place.tensor == 0,
+                counts=coordinates.tensor == 0,
                 tied=[(each.parameters, each.group) for each in copies],
             ),
             loss=self.loss,

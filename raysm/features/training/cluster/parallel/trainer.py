@@ -29,7 +29,7 @@ from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.full_model import Engine, averages_of_first, no_sums
 from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
-from raysm.features.training.cluster.loop.batch import inputs_and_target, rows_of
+from raysm.features.training.cluster.loop.batch import Batch
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
 from raysm.features.training.cluster.loop.position import WHOLE
 from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
@@ -78,8 +78,9 @@ class Trainer(RankModel):
     has_compared_loss: bool = False
     """The loss of a batch was compared with those of its halves, in a step or an evaluation."""
 
-    def step(self, batch: Any) -> StepLoss:
+    def step(self, user_batch: Any) -> StepLoss:
         """Train on this rank's slice of a batch; return the mean loss of the whole batch."""
+        batch = Batch.of(user_batch)
         session = self.session
         session.rounds += 1
         if not self.has_compared_data:
@@ -120,16 +121,12 @@ class Trainer(RankModel):
             observer.on_step_end(number, mean)
         return mean
 
-    def _share(self, batch: Any) -> float:
+    def _share(self, batch: Batch) -> float:
         """Return how much of the mean over the whole batch this data rank's slice makes."""
         session = self.session
         if self.loss.divisor is None:
             return 1 / self.layout.data_ranks if session.share is None else session.share
-        own = (
-            0.0
-            if session.share == 0
-            else self.loss.weigh(inputs_and_target(batch)[1], rows_of(batch))
-        )
+        own = 0.0 if session.share == 0 else self.loss.weigh(batch.target, batch.rows)
         # Sent as NaN, so that every rank raises.
         weights = torch.tensor([own if own >= 0 else math.nan], dtype=torch.float64)
         if session.cpu_group is not None:
@@ -144,7 +141,7 @@ class Trainer(RankModel):
         return own / total
 
     @contextmanager
-    def _naming_single_rows(self, batch: Any) -> Iterator[None]:
+    def _naming_single_rows(self, batch: Batch) -> Iterator[None]:
         try:
             yield
         except (ValueError, RuntimeError) as error:
@@ -156,7 +153,7 @@ class Trainer(RankModel):
                 raise
             current = self.session.position.current
             workers = self.layout.data_ranks
-            rows = rows_of(batch) if current is None else current.end - current.begin
+            rows = batch.rows if current is None else current.end - current.begin
             raise InvalidInput(
                 "a batch norm cannot train on a single row, which this batch leaves to a worker, "
                 f"piece or micro-batch (rows: {rows}, workers: {workers}); use "
@@ -221,7 +218,7 @@ class Trainer(RankModel):
         if uneven.item():
             self.session.say(self.loss.advice())
 
-    def _rehearse(self, batch: Any, factor: float) -> None:
+    def _rehearse(self, batch: Batch, factor: float) -> None:
         """Run forward and backward only to fix DDP's order of gradients; restore everything else.
 
         In its first backward pass DDP lays the gradients out by the order of the parameters, in
@@ -384,7 +381,7 @@ def means(
     functions = list(metrics.values())
     total = no_sums(functions)
     for batch in batches:
-        slice_sums = engine.metric_sums(batch, functions)
+        slice_sums = engine.metric_sums(Batch.of(batch), functions)
         # A rank without a row of its own computes a row of another rank.
         if session.share is None or session.share > 0:
             total += slice_sums

@@ -15,6 +15,7 @@ from raysm.features.training.cluster.engines.gradients import average, clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.engines.pipeline import UNRETURNED, runs
 from raysm.features.training.cluster.loop import session as sessions
+from raysm.features.training.cluster.loop.batch import Batch
 from raysm.training import Parallel
 
 TOLERANCE = 1e-5
@@ -174,7 +175,7 @@ def test_a_parameter_that_ddp_would_wait_for_is_named():
     model = nn.Linear(3, 1)
     averaged = {"weight": model.weight, "unused.bias": nn.Parameter(torch.zeros(1))}
     with pytest.raises(InvalidRequest, match=r"unused\.bias.*unused_parameters=True"):
-        engine(model, averaged=averaged).forward_backward(BATCH, 1.0)
+        engine(model, averaged=averaged).forward_backward(Batch.of(BATCH), 1.0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -185,7 +186,7 @@ def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor
     model = nn.Linear(3, 1)
     expected = functional.mse_loss(model(batch[0]), batch[1])
     gradients = torch.autograd.grad(expected * factor, [model.weight, model.bias])
-    loss = engine(model, accumulate=accumulate).forward_backward(batch, factor)
+    loss = engine(model, accumulate=accumulate).forward_backward(Batch.of(batch), factor)
     assert float(loss) == pytest.approx(expected.item())
     assert not loss.requires_grad
     for parameter, gradient in zip([model.weight, model.bias], gradients, strict=True):
@@ -194,7 +195,8 @@ def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor
 
 def test_a_piece_without_rows_does_not_move_running_averages():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(8, 1))
-    engine(model, accumulate=3).forward_backward((torch.randn(2, 2, 4), torch.zeros(2, 1)), 1.0)
+    batch = Batch.of((torch.randn(2, 2, 4), torch.zeros(2, 1)))
+    engine(model, accumulate=3).forward_backward(batch, 1.0)
     assert model[0].num_batches_tracked == 2
     assert model[0].training
 

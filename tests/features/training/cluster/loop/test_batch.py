@@ -7,13 +7,13 @@ import torch
 from torch.utils.data import default_collate
 
 from raysm.errors import InvalidInput
-from raysm.features.training.cluster.loop.batch import Reader, inputs_and_target
+from raysm.features.training.cluster.loop.batch import Batch, Reader
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
 def test_what_has_no_target_is_refused(batch):
     with pytest.raises(InvalidInput, match=f"{type(batch).__name__}.*tuple"):
-        inputs_and_target(batch)
+        Batch.of(batch)
 
 
 class Augmented:
