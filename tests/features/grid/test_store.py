@@ -294,6 +294,14 @@ def test_a_grid_has_a_controller_until_its_lease_is_over(database):
     assert not database.has_controller(LEASE_S)
 
 
+def test_taking_a_lease_says_whether_another_controller_had_it(tmp_path, database):
+    assert not database.take_lease("first", 0)
+    assert not database.take_lease("first", 10)
+    other = GridDatabase(tmp_path / "g.db")
+    assert other.take_lease("second", 10 + LEASE_S)
+    other.close()
+
+
 def test_a_lease_survives_a_clock_that_jumps(database):
     database.take_lease("me", 0)
     for now in (7_200, 0, 10):
