@@ -33,7 +33,8 @@ AGAIN_S = 0.05
 """Seconds between later checks whether a silent worker has sent a message or is lost."""
 MAX_NAMED = 20
 MAX_JOINED_LINES = 50
-"""Lines of the log about instances that have joined; of more instances, only some have one."""
+"""Lines of the log about instances that have joined; of more instances, only some and the last ones
+have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,7 +250,8 @@ class HeadPolicy:
     def _announce_joined(self, host: str) -> tuple[life.Announce, ...]:
         count, total = 1 + len(self.connected), len(self.rules.hosts)
         every = math.ceil(total / MAX_JOINED_LINES)
-        if count not in (1, total) and count % every:
+        # The last ones all have a line, because one of them may be awaited for long.
+        if 1 < count <= total - every and count % every:
             return ()
         return (life.Announce("joined", host, count=count, total=total),)
 

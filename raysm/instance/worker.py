@@ -125,7 +125,8 @@ class Worker:
         # One question at a time, because the head drops a worker that has too many bytes in its
         # queue.
         for keys in in_pieces(files):
-            line.tell(control.encode(control.OutputsClaimed("", tuple(keys), size_bytes)))
+            claim = control.OutputsClaimed("", tuple(keys), size_bytes)
+            self._network.call(line.tell, control.encode(claim))
             answer = await self._await_answer()
             if answer is None:
                 break

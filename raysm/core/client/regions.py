@@ -151,9 +151,10 @@ class InRegions(Generic[S]):
             is_last = each is self.prepared[-1]
             self.current = each
             self.is_leaving = False
-            self.waits_for = f"waiting: {each.request.name} has no instances in {region} yet"
             if is_last:
                 self.waits_for = ""
+            else:
+                self.waits_for = f"waiting: {each.request.name} has no instances in {region} yet"
             reason: str | None
             try:
                 job = each.send()

@@ -1,7 +1,7 @@
 """GPUs, Elastic Fabric Adapters (EFA) and local disks of instance types, by EC2's tables.
 
-They are in https://docs.aws.amazon.com/ec2/latest/instancetypes/. Of a type that is not in these
-tables, the disks are unknown, its GPUs count as none, and it counts as one without EFA.
+They are in https://docs.aws.amazon.com/ec2/latest/instancetypes/. A type that is not in these
+tables counts as one without GPUs and without EFA; its disks are unknown.
 """
 
 import re

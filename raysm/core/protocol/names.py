@@ -9,8 +9,8 @@ from collections.abc import Sequence
 BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout, as the SageMaker training toolkit names it. Default ``/opt/ml``."""
 BEGAN = "RAYSM_BEGAN"
-"""Start of this instance's first program, in seconds since the epoch; later programs of the
-instance read it."""
+"""Start of this instance's first program, by the monotonic clock; later programs of the instance
+read it."""
 PORTS = "RAYSM_PORTS"
 """JSON object of ports that replace those of the request, for instances that share one address."""
 KERNELS = "RAYSM_KERNELS"

@@ -20,7 +20,7 @@ from raysm.features.grid.store.store import Store
 
 
 def mark_all_to_stop(store: Store, now: float) -> None:
-    with store.database.transaction("wishes"):
+    with store.database.transaction("stop all"):
         store.attempts.mark_all_to_stop()
         for record in list(store.rows.all(RowState.WAITING)):
             store.rows.move(
@@ -69,7 +69,7 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
                 return
             except ServiceError:
                 continue
-            with store.database.transaction("stray asked"):
+            with store.database.transaction("orphan asked"):
                 store.orphans.change(name, asked_s=now)
 
     due = (
