@@ -124,7 +124,9 @@ def check_cuda(case: Case) -> Iterator[Finding]:
             is_fatal = mismatch.is_certain and intent.cluster and not intent.cluster.allow_cpu
             yield bad(mismatch.problem, mismatch.remedy, needed=bool(is_fatal))
         elif build is None:
-            yield unknown(f"{needs}; which CUDA the job has is not known")
+            text = f"{needs}; which CUDA the job has is not known"
+            # Nor can it be, of many images: the instance looks.
+            yield replace(unknown(text), needed=False)
         else:
             yield good(f"{needs}, and {build.source} has it")
 
@@ -139,11 +141,13 @@ def check_efa(case: Case) -> Iterator[Finding]:
     if is_of_aws(case.image) and cuda_of(case.image) is not None:
         yield good(f"{have}, and {case.image} has its plugin for NCCL, aws-ofi-nccl")
         return
-    yield unknown(
+    finding = unknown(
         f"{have}; whether {case.image} has its plugin for NCCL, aws-ofi-nccl, is not known",
         "build on AWS's PyTorch image (raysm image --gpu prints how), or install EFA: "
         "--build-arg EFA_INSTALLER=latest of containers/Dockerfile",
     )
+    # NCCL uses TCP without it.
+    yield replace(finding, needed=False)
 
 
 def check_quotas(case: Case) -> Iterator[Finding]:

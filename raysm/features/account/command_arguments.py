@@ -45,7 +45,12 @@ raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs \
         "with --run: measure the network between the instances instead",
         dest="measures_network",
     )
-    add(command, "--yes", "with --run: do not ask before a job that costs money")
+    add(
+        command,
+        "--yes",
+        "with --run: do not ask before a job that costs money; above 1 USD, with --network, add "
+        "--max-cost",
+    )
     add_reading(command)
 
 

@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from raysm.core.client.settings import Settings
 from raysm.core.client.submit import prepare
 from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.home import home, private_folder
-from raysm.core.request import AWS, Cluster, Limits, Target
+from raysm.core.request import AWS, Cluster, Limits, Local, Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.programs import script_at
 from raysm.core.request.targets import INSTANCE_KINDS
@@ -134,7 +135,7 @@ def run(
             RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2
         )
     if arguments.measures_network:
-        check_for_network(options["cluster"], is_here=not settings.on.names_own_types)
+        check_for_network(options["cluster"], uses_this_python=_uses_this_python(settings))
     if arguments.runs_job:
         options["limits"] = replace(
             options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0
@@ -166,11 +167,20 @@ def run(
     return GOOD
 
 
-def check_for_network(cluster: Cluster, *, is_here: bool) -> None:
+def _uses_this_python(settings: Settings) -> bool:
+    """Return whether the instances run this machine's Python, as all but containers do here."""
+    if settings.on.kind != Local.kind:
+        return False
+    target = settings.target()
+    assert isinstance(target, Local)
+    return not INSTANCE_KINDS[target.instance_kind].needs_image
+
+
+def check_for_network(cluster: Cluster, *, uses_this_python: bool) -> None:
     """Refuse to measure the network of one instance, or without torch."""
     if cluster.size < 2:
         raise InvalidRequest("one instance has no network to measure", remedy="--instances 2")
-    if is_here and importlib.util.find_spec("torch") is None:
+    if uses_this_python and importlib.util.find_spec("torch") is None:
         raise InvalidRequest(
             "--network needs torch", remedy="python3 -m pip install 'raysm[train]'"
         )
@@ -193,20 +203,29 @@ def _run_job(
         **options | {"name": "doctor", "inputs": inputs},
     )
     if service.target.is_billed:
-        console.print(
-            Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True
-        )
-        cluster = ready.request.cluster
-        price = usd_per_hour(cluster, service, None)
+        costs = most_expensive(ready.request, service.region, cap=ready.cap)
+        console.print(Text(f"the job costs {costs}"), soft_wrap=True)
+        cluster, limits = ready.request.cluster, ready.request.limits
+        price = usd_per_hour(cluster, service, limits.price_per_hour)
         usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
+        if limits.max_cost is not None:
+            # The service stops the job before it costs more.
+            usd = min(usd, limits.max_cost)
+        is_dear = usd > RUN_MAX_USD
         # The instances whose network matters most cost more.
-        if usd > RUN_MAX_USD and not network:
+        if is_dear and not network:
             raise InvalidRequest(
                 f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost "
                 f"{dollars(usd)}",
                 remedy="name a cheaper --instance-type, or fewer --instances",
             )
-        if price is None or not agreed:
+        if price is None or not agreed or (is_dear and limits.max_cost is None):
+            if not sys.stdin.isatty() and is_dear:
+                raise InvalidRequest(
+                    f"no terminal to ask whether to send a job that could cost {dollars(usd)}: "
+                    f"above {dollars(RUN_MAX_USD)} --yes needs a --max-cost",
+                    remedy=f"--yes --max-cost {math.ceil(100 * usd) / 100:.2f}",
+                )
             if not sys.stdin.isatty():
                 raise InvalidRequest(
                     "no terminal to ask whether to send the job: add --yes, which needs a known "
@@ -245,6 +264,13 @@ def print_network(console: Console, found: Mapping[str, Any]) -> None:
         ),
         soft_wrap=True,
     )
+    if found["why_gloo"]:
+        console.print(Text(f"gloo, not NCCL, since {found['why_gloo']}"), soft_wrap=True)
+    if found["missing"]:
+        console.print(
+            Text(f"not measured, since they did not join: {', '.join(found['missing'])}"),
+            soft_wrap=True,
+        )
     console.print(Text(network_probe.verdict(found["pairs"])), soft_wrap=True)
 
 

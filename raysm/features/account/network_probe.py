@@ -38,8 +38,10 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
         pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
-        whole = [(one, other) for one, other in pairs if one is not None and other is not None]
-        yield from [whole] if len(hosts) > FEW else ([pair] for pair in whole)
+        pairs_of_round = [
+            (one, other) for one, other in pairs if one is not None and other is not None
+        ]
+        yield from [pairs_of_round] if len(hosts) > FEW else ([pair] for pair in pairs_of_round)
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
@@ -68,8 +70,36 @@ def verdict(pairs: Sequence[Mapping[str, Any]]) -> str:
     text += ": it stands out"
     common = set.intersection(*(set(pair["instances"]) for pair in slow))
     if len(slow) > 1 and len(common) == 1:
-        return f"{text}, and so do all {len(slow)} slow pairs of {common.pop()}"
+        return f"{text}; all {len(slow)} slow pairs have {common.pop()} in common"
     return f"{text}, as do {len(slow) - 1} others" if len(slow) > 1 else text
+
+
+def joined(
+    hosts: Sequence[str], nodes: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, int], list[str]]:
+    """Return the GPUs of each host that joined, and the hosts that did not.
+
+    A job with ``min_instances`` starts without some.
+
+    Args:
+        hosts: All hosts of the job.
+        nodes: The nodes as ``ray.nodes()`` returns them.
+    """
+    gpus = {
+        node["Labels"].get("raysm.io/host"): int(node["Resources"].get("GPU", 0))
+        for node in nodes
+        if node["Alive"]
+    }
+    present = {host: gpus[host] for host in hosts if host in gpus}
+    return present, [host for host in hosts if host not in gpus]
+
+
+def why_gloo(gpus: Mapping[str, int]) -> str:
+    """Return why NCCL cannot measure, by the GPUs of each instance; empty if it can."""
+    without = [host for host, count in gpus.items() if not count]
+    if len(without) == len(gpus):
+        return "no instance has a GPU"
+    return f"no GPU is on {', '.join(without)}" if without else ""
 
 
 def shown(pair: Mapping[str, Any]) -> str:
@@ -221,11 +251,15 @@ def main() -> None:
     except ImportError:
         sys.exit("--network needs torch in the image: --requirement torch installs it")
     ray.init(log_to_driver=False)
-    hosts = json.loads(os.environ["SM_HOSTS"])
-    nodes = {node["Labels"].get("raysm.io/host"): node for node in ray.nodes() if node["Alive"]}
-    gpus = int(min(nodes[host]["Resources"].get("GPU", 0) for host in hosts))
-    found = measure(hosts, gpus) | {"torch": torch.__version__}
-    print(f"{len(found['pairs'])} pairs of {len(hosts)} instances were measured", flush=True)
+    present, missing = joined(json.loads(os.environ["SM_HOSTS"]), ray.nodes())
+    if len(present) < 2:
+        sys.exit(f"there is no pair to measure: {', '.join(missing)} did not join")
+    found = measure(list(present), min(present.values())) | {
+        "why_gloo": why_gloo(present),
+        "missing": missing,
+        "torch": torch.__version__,
+    }
+    print(f"{len(found['pairs'])} pairs of {len(present)} instances were measured", flush=True)
     (Path(os.environ["SM_MODEL_DIR"]) / RESULT).write_text(json.dumps(found, indent=1))
 
 

@@ -189,6 +189,28 @@ def test_run_sends_no_trial_that_could_cost_more_than_a_dollar(tmp_path):
     assert "a trial may cost at most 1.00 USD, and this one could cost 1.50 USD" in refusal
 
 
+def test_trial_whose_cost_is_capped_at_a_dollar_is_not_refused_for_it(tmp_path):
+    with in_home(tmp_path), aws_account.account() as account:
+        save_prices(
+            RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={"ml.m5.large": 3.0})
+        )
+        words = ("--instance-type", "ml.m5.large", "--instances", "2", "--max-cost", "1")
+        printed, refusal = run_job(account, *words)
+    assert "at most 1.00 USD, its max_cost" in printed
+    assert "no terminal to ask whether to send the job" in refusal
+
+
+def test_yes_alone_sends_no_network_measurement_that_could_cost_more_than_a_dollar(tmp_path):
+    with in_home(tmp_path), aws_account.account() as account:
+        save_prices(
+            RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={"ml.m5.large": 3.0})
+        )
+        words = ("--instance-type", "ml.m5.large", "--instances", "2", "--network", "--yes")
+        _, refusal = run_job(account, *words)
+    assert "could cost 1.50 USD: above 1.00 USD --yes needs a --max-cost" in refusal
+    assert "--yes --max-cost 1.51" in refusal
+
+
 def test_network_of_dearer_instances_is_measured_if_the_user_agrees(tmp_path):
     with in_home(tmp_path), aws_account.account() as account:
         save_prices(
@@ -197,7 +219,7 @@ def test_network_of_dearer_instances_is_measured_if_the_user_agrees(tmp_path):
         words = ("--instance-type", "ml.m5.large", "--instances", "2", "--network")
         printed, refusal = run_job(account, *words)
     assert "the job costs" in printed
-    assert "no terminal to ask whether to send the job" in refusal
+    assert "no terminal to ask whether to send a job that could cost 1.50 USD" in refusal
 
 
 def test_a_client_without_ray_has_the_doctor():

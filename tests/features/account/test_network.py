@@ -4,6 +4,7 @@ import io
 import itertools
 import re
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from raysm.cli.arguments import parse
 from raysm.core.client.targets.local import ensure_server
 from raysm.errors import InvalidRequest
 from raysm.features.account.doctor_command import GOOD, print_network, run
-from raysm.features.account.network_probe import rounds, usual_bandwidth, verdict
+from raysm.features.account.network_probe import joined, rounds, usual_bandwidth, verdict, why_gloo
 from raysm.local.instances.network import RANGES
 from tests.support import namespaces
 from tests.support.pages import outputs
@@ -59,7 +60,7 @@ def test_instance_whose_pairs_are_all_slow_is_named():
     slow = dict.fromkeys(("algo1_algo3", "algo2_algo3"), 0.2)
     # Two of three pairs are slow: their bandwidth is not the usual one.
     assert verdict(pairs_of(3, **slow)).endswith(
-        "10% of the usual 2 GB/s: it stands out, and so do all 2 slow pairs of algo-3"
+        "10% of the usual 2 GB/s: it stands out; all 2 slow pairs have algo-3 in common"
     )
 
 
@@ -81,6 +82,8 @@ def test_table_has_the_slowest_pairs_of_many_instances():
     found = {
         "backend": "nccl",
         "gpus": 8,
+        "why_gloo": "",
+        "missing": ["algo-13"],
         "all_reduce_bytes_per_s": 1.5e9,
         "pairs": sorted(pairs_of(12, algo1_algo9=0.1), key=lambda pair: pair["bytes_per_s"]),
     }
@@ -90,6 +93,28 @@ def test_table_has_the_slowest_pairs_of_many_instances():
     assert re.fullmatch(r"algo-1 algo-9 +0\.1 +5%", lines[1].strip())
     assert "46 faster pairs" in out.getvalue()
     assert "all-reduce of all instances (nccl, 8 GPUs of each): 1.5 GB/s" in lines
+    assert "not measured, since they did not join: algo-13" in lines
+    assert "gloo" not in out.getvalue()
+
+
+def node(host, gpus=0, alive=True):
+    return {
+        "Labels": {"raysm.io/host": host},
+        "Resources": {"GPU": gpus} if gpus else {},
+        "Alive": alive,
+    }
+
+
+def test_instances_that_did_not_join_are_named_and_the_others_measured():
+    nodes = [node("algo-3"), node("algo-1", gpus=4.0), node("algo-2", alive=False)]
+    hosts = ["algo-1", "algo-2", "algo-3", "algo-4"]
+    assert joined(hosts, nodes) == ({"algo-1": 4, "algo-3": 0}, ["algo-2", "algo-4"])
+
+
+def test_instances_without_gpus_are_the_reason_for_gloo():
+    assert why_gloo({"algo-1": 8, "algo-2": 8}) == ""
+    assert why_gloo({"algo-1": 8, "algo-2": 0}) == "no GPU is on algo-2"
+    assert why_gloo({"algo-1": 0, "algo-2": 0}) == "no instance has a GPU"
 
 
 def test_page_shows_what_is_printed():
@@ -98,6 +123,8 @@ def test_page_shows_what_is_printed():
     found = {
         "backend": "gloo",
         "gpus": 0,
+        "why_gloo": "no instance has a GPU",
+        "missing": [],
         "all_reduce_bytes_per_s": 0.162e9,
         "pairs": [{"instances": list(pair), "bytes_per_s": each} for pair, each in rates.items()],
     }
@@ -117,6 +144,26 @@ def test_page_shows_what_is_printed():
 def test_network_that_cannot_be_measured_is_refused(words, said):
     with pytest.raises(InvalidRequest, match=said):
         run(parse(["doctor", *words]), Console(file=io.StringIO()))
+
+
+class Sent(Exception):
+    """The checks let a job through."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("process", InvalidRequest), ("namespace", InvalidRequest), ("docker", Sent)],
+)
+def test_torch_of_this_machine_is_needed_only_where_instances_run_its_python(
+    kind, ending, monkeypatch
+):
+    def connect(target):
+        raise Sent
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    words = ("--run", "--network", "--set", f"local.instance_kind={kind}")
+    with pytest.raises(ending):
+        run(parse(["doctor", *words]), Console(file=io.StringIO()), connect)
 
 
 def keepers(owner):
