@@ -269,7 +269,7 @@ def _compute(
             dispatch.tasks,
             dispatch.row_order,
             record,
-            count_ranges(mode, run.queries.rows, run.workload.parts),
+            count_ranges(mode, run.queries.rows, run.workload.parts, record),
             in_strips=dispatch.in_strips,
             one_file=sizing.parts == 1,
         )

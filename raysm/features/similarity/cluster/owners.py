@@ -23,6 +23,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +35,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.core.protocol.result import ResultFile
+from raysm.core.protocol.store import put
 from raysm.errors import BlockFailed, NoRoom, RaysmError
 from raysm.features.similarity.cluster.modes.mode import (
     Mode,
@@ -246,6 +248,9 @@ READ_BYTES = 16 << 20
 AHEAD = 2
 """Reads that are on their way to the head while it writes the rows of an earlier one."""
 
+RANGES = "ranges"
+"""File in the record's folder with the number of ranges that the first run chose."""
+
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
 
 
@@ -275,6 +280,8 @@ class Collector:
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
         self.is_local = len(self._ranges) == 1
         self._one_file = one_file and not self.is_local
+        if self._one_file:
+            mode.check_room(run.folders.result, run.queries.rows)
         orders = _orders(mode, run, self._ranges, row_order, record, in_strips, self._one_file)
         self._owners: list[Any] = (
             [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
@@ -530,14 +537,23 @@ def _orders(
     ]
 
 
-def count_ranges(mode: Mode, rows: int, parts: int | None) -> int:
+def count_ranges(mode: Mode, rows: int, parts: int | None, record: BlockRecord[Any]) -> int:
     """Return how many ranges of rows to merge: a file for each, or all in one file of the head.
 
     The head merges alone up to ``HEAD_BYTES``: owners take a second to start.
     """
     if (parts or 1) > 1 or rows * mode.merged_row_bytes <= HEAD_BYTES:
         return parts or 1
-    return len(owning_nodes())
+    # An earlier run of the job may have had another number of instances, and recorded pieces are of
+    # use only to a run with the same ranges.
+    path = record.folder / RANGES
+    with suppress(OSError, ValueError):
+        kept = int(path.read_text(encoding="ascii"))
+        if 1 <= kept <= rows:
+            return kept
+    count = len(owning_nodes())
+    put(path, f"{count}\n")
+    return count
 
 
 def owning_nodes() -> list[Any]:

@@ -15,7 +15,8 @@ instance's rows are one range, within which the numbers rise.
 **The number of blocks** is a compromise. A tile costs as much as its pairs, plus a fixed cost of
 its rows (reading, quantising, sending keys), so few large tiles are better; but all slots must be
 busy until the end. ``choose_block_count`` tries the numbers of blocks that give each slot
-``TILES_A_SLOT`` tiles or somewhat more, and returns the one with the least idle time.
+``TILES_A_SLOT`` tiles or somewhat more, and returns the one with the least idle time. A small
+matrix has fewer and larger tiles, at least one for each slot.
 
 **Memory** bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most
 ``PART_BYTES``. A restarted job keeps the sizes of its first run, because a recorded block is of use
@@ -219,7 +220,7 @@ class Footprint:
     min_rows: int
     """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
     tile_products: float = 0.0
-    """Least products of two elements in a tile, for the same reason, if each slot has a tile."""
+    """Minimum products of two elements in a tile, unless some slot would then have no tile."""
     open_ended_rows: int | None = None
     """Most rows of a tile whose result may have any size; None: ``max_rows`` is the only limit."""
     joins: bool = False

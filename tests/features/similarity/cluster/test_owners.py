@@ -10,7 +10,7 @@ import pytest
 
 from raysm.core.protocol.events import Progress
 from raysm.core.protocol.result import Manifest
-from raysm.errors import BlockFailed
+from raysm.errors import BlockFailed, NoRoom
 from raysm.features.similarity.cluster import owners as owners_module
 from raysm.features.similarity.cluster.modes import topk
 from raysm.features.similarity.cluster.modes.mode import RangeMerger
@@ -222,6 +222,29 @@ def test_one_file_of_what_owners_merged_is_that_which_the_head_merges(
         "manifest.json",
         "neighbors.parquet",
     ]
+    assert not owners()
+
+
+def test_a_restart_with_another_number_of_instances_finds_what_the_owners_of_one_file_recorded(
+    ray_here, tmp_path, monkeypatch, two_owners
+):
+    with pytest.raises(Stopped):
+        go(tmp_path, None, at_rows(300, stop), top_k=7, block_rows=120)
+    until(lambda: not owners(), 60)
+    monkeypatch.setattr(owners_module, "owning_nodes", lambda: 3 * cluster_nodes())
+    manifest = go(tmp_path, None, top_k=7, block_rows=120)
+    assert manifest.measures["blocks_found"] > 0
+    assert manifest.notes[0].startswith("each of 2 ranges")
+
+
+def test_one_file_that_does_not_fit_on_the_heads_disk_is_refused_before_anything_is_compared(
+    ray_here, tmp_path, monkeypatch, two_owners
+):
+    monkeypatch.setattr(topk, "_result_bytes", lambda rows, k: 1 << 60)
+    told = []
+    with pytest.raises(NoRoom, match="on the head"):
+        go(tmp_path, None, told.append, top_k=7, block_rows=120)
+    assert not [event for event in told if getattr(event, "phase", "") == "similarity"]
     assert not owners()
 
 

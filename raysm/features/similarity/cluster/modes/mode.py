@@ -234,6 +234,10 @@ class Mode(ABC):
         ``record`` has its pieces if it ``keeps_pieces``.
         """
 
+    def check_room(self, folder: Path, rows: int) -> None:
+        """Raise ``NoRoom`` if ``folder`` lacks room for the file of ``write_merged``."""
+        raise NotImplementedError(f"{type(self).__name__} does not merge rows")
+
     def write_merged(
         self,
         folder: Path,

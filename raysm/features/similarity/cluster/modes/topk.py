@@ -195,6 +195,9 @@ class TopK(Mode):
     ) -> RangeMerger:
         return _Merger(self.k, owned, folder, scratch)
 
+    def check_room(self, folder: Path, rows: int) -> None:
+        check_room([(folder, _result_bytes(rows, self.k))])
+
     def write_merged(
         self,
         folder: Path,
@@ -203,7 +206,6 @@ class TopK(Mode):
         ids: Ids | None,
         on_rows: Callable[[int], None],
     ) -> ResultFile:
-        check_room([(folder, _result_bytes(rows, self.k))])
         path = folder / f"{NEIGHBORS}.parquet"
         return write_neighbors(path, RowBlock(0, rows), read, self.k, on_rows, ids)
 
