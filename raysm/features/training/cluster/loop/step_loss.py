@@ -12,6 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# Pickled as ``float(text)``, which torch.load refuses by default: users keep losses in checkpoints.
+torch.serialization.add_safe_globals([float])
+
 
 class StepLoss(numbers.Real):
     """A number that waits for the device when it is first read.

@@ -178,6 +178,12 @@ def test_it_computes_compares_and_prints_as_a_float_does():
     assert [loss] == pytest.approx([0.75 + 1e-9])
 
 
+def test_a_checkpoint_of_torch_has_it_as_a_float(tmp_path):
+    torch.save({"loss": loss_of(0.75)}, tmp_path / "last.pt")
+    loss = torch.load(tmp_path / "last.pt")["loss"]
+    assert (type(loss), loss) == (float, 0.75)
+
+
 def test_it_is_pickled_as_a_float_and_converted_for_json():
     loss = loss_of(0.75)
     assert type(pickle.loads(pickle.dumps(loss))) is float
