@@ -3,22 +3,32 @@
 An image's driver is the host's, which is known only in the instance (``raysm.instance.gpus``).
 """
 
+import functools
 import logging
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from raysm.core.client.checks import parse_requirement
-from raysm.core.client.images import cuda_in_tag, cuda_of, is_of_aws
+from raysm.core.client.images import (
+    cuda_in_tag,
+    cuda_of,
+    is_arm,
+    is_of_aws,
+    python_of,
+    torch_of,
+)
 from raysm.core.client.source.lock import wheel_requirement
 from raysm.core.protocol.instance_types import Gpu, gpu_of
-from raysm.core.protocol.packages import name_of
+from raysm.core.protocol.packages import is_locked, name_of, release_of, without_credentials
 from raysm.core.request import Cluster
 from raysm.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from packaging.markers import Marker
     from packaging.requirements import Requirement
 
 _log = logging.getLogger("raysm")
@@ -51,7 +61,8 @@ ARCHITECTURES = (
 
 RUNTIME = re.compile(r"nvidia-cuda-runtime(-cu\d+)?")
 """The package with CUDA's runtime, of which torch's wheels need exactly one version."""
-ON_INSTANCES = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+LOCAL_VERSION = re.compile(r"\+(?:cpu|cu(\d{2})(\d))(?!\w)")
+"""In versions and wheels of torch: ``2.8.0+cu128``, ``2.8.0+cpu``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class Build:
     cuda: Version | None
     """None if it computes on CPUs only."""
     is_certain: bool
-    """False if only the tag of a user's own image says so."""
+    """False if only the tag of a user's own image says so, or if another torch may be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,65 +89,181 @@ def architecture_of(gpu: Gpu) -> Architecture:
 
 
 def check_cuda(
-    cluster: Cluster, image: str, requirements: Iterable[str], wheels: Iterable[Path] = ()
+    cluster: Cluster,
+    image: str,
+    requirements: Iterable[str],
+    wheels: Iterable[Path] = (),
+    python: str | None = None,
 ) -> None:
     """Refuse an image, or a torch, that has no code for the GPUs of the instances.
 
-    If only the tag of an image says so, which may be wrong, this warns.
+    If it is not certain which torch the job has, this only warns.
+
+    Args:
+        cluster: The instances.
+        image: The URI of the image.
+        requirements: The lines for pip.
+        wheels: The wheels that are sent.
+        python: The version of Python of the image, ``3.12``; None if unknown.
     """
-    if cluster.allow_cpu:
+    types = [name for name in cluster.types if gpu_of(name) is not None]
+    if cluster.allow_cpu or not types:
         return
-    build = find_build(image, requirements, wheels)
-    for instance_type in cluster.types:
+    for instance_type in types:
+        build = find_build(instance_type, image, requirements, wheels, python)
         mismatch = find_mismatch(instance_type, build)
         if mismatch is None:
             continue
         if mismatch.is_certain:
             raise InvalidRequest(mismatch.problem, remedy=mismatch.remedy)
-        _log.warning("%s; %s", mismatch.problem, mismatch.remedy)
+        _warn_once(f"{mismatch.problem}; {mismatch.remedy}")
+
+
+# Cached, because a grid checks thousands of jobs that have one image.
+@functools.lru_cache(maxsize=256)
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
 
 
 def find_build(
-    image: str, requirements: Iterable[str], wheels: Iterable[Path] = ()
+    instance_type: str,
+    image: str,
+    requirements: Iterable[str],
+    wheels: Iterable[Path] = (),
+    python: str | None = None,
 ) -> Build | None:
-    """Return the CUDA of the torch that is required, else of the image; None if it is unknown."""
-    lines = (*requirements, *(wheel_requirement(Path(wheel).name) for wheel in wheels))
-    required = [
-        requirement
-        for requirement in map(parse_requirement, lines)
-        if requirement is not None
-        and requirement.specifier
-        and (requirement.marker is None or requirement.marker.evaluate(ON_INSTANCES))
-    ]
-    named = {each.cuda: each for each in map(_build_of, required) if each is not None}
-    if named:
-        # A lock for several systems may have several; pip decides.
-        return named.popitem()[1] if len(named) == 1 else None
-    if any(name_of(requirement.name) == "torch" for requirement in required):
-        # Its CUDA may be another one than the image's.
+    """Return the CUDA of the torch that is required, else of the image; None if it is unknown.
+
+    ``instance_type`` has the machine for which a requirement's marker may ask.
+    """
+    known = {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": "aarch64" if is_arm(instance_type) else "x86_64",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    python = python or python_of(image)
+    if python is not None:
+        known["python_version"] = python
+    names = tuple(Path(wheel).name for wheel in wheels)
+    return _find_build(image, tuple(requirements), names, tuple(known.items()))
+
+
+# Cached, because a grid sends thousands of jobs with one lock.
+@functools.lru_cache(maxsize=64)
+def _find_build(
+    image: str,
+    requirements: tuple[str, ...],
+    wheels: tuple[str, ...],
+    known: tuple[tuple[str, str], ...],
+) -> Build | None:
+    lines = [(name_of(line), line) for line in (*requirements, *map(wheel_requirement, wheels))]
+    torches = _applying([line for name, line in lines if name == "torch"], dict(known))
+    if torches is None:
         return None
-    cuda = cuda_of(image)
-    if cuda is not None:
-        return Build(f"the image {image}", cuda, is_certain=True)
-    repository = image.partition("/")[2].partition(":")[0]
-    if is_of_aws(image) and repository.startswith("pytorch") and "-cpu" in image:
-        return Build(f"the image {image}", None, is_certain=True)
+    if torches:
+        runtimes = _applying([line for name, line in lines if RUNTIME.fullmatch(name)], dict(known))
+        builds = {_build_of(torch, runtimes or [], image) for torch in torches}
+        # A lock for several systems may have several; pip decides.
+        return builds.pop() if len(builds) == 1 else None
+    build = _build_of_image(image)
+    if build is not None and any(map(_may_bring_torch, (*requirements, *wheels))):
+        source = f"{build.source}, unless a requirement brings another torch,"
+        return replace(build, source=source, is_certain=False)
+    return build
+
+
+def _applying(lines: Iterable[str], known: Mapping[str, str]) -> "list[Requirement] | None":
+    """Return the requirements whose markers hold; None if that is unknown of one."""
+    found = []
+    for line in lines:
+        requirement = parse_requirement(line)
+        if requirement is None:
+            return None
+        holds = _holds(requirement.marker, known)
+        if holds is None:
+            return None
+        if holds:
+            found.append(requirement)
+    return found
+
+
+def _holds(marker: "Marker | None", known: Mapping[str, str]) -> bool | None:
+    """Return whether a marker holds on an instance; None if it asks for what is unknown."""
+    if marker is None:
+        return True
+    words = re.sub(r"([\"']).*?\1", "", str(marker))
+    asked = set(re.findall(r"[a-z]+(?:_[a-z]+)+", words))
+    python = known.get("python_version")
+    if python is not None:
+        asked.discard("python_full_version")
+    if asked - known.keys():
+        return None
+    # The patch release is unknown.
+    answers = {
+        marker.evaluate({**known, "python_full_version": f"{python or '3'}.{patch}"})
+        for patch in (0, 99)
+    }
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _build_of(torch: "Requirement", runtimes: "Iterable[Requirement]", image: str) -> Build | None:
+    """Return the CUDA of a required torch: ``torch==2.8.0+cu128``, or that of its runtime."""
+    version = _pinned(torch)
+    if torch.url is not None:
+        source = f"the requirement torch @ {without_credentials(torch.url)}"
+        named = LOCAL_VERSION.search(unquote(torch.url).rpartition("/")[2])
+    else:
+        source = f"the requirement torch=={version}"
+        named = LOCAL_VERSION.search(version)
+    if named is not None:
+        cuda = None if named[1] is None else (int(named[1]), int(named[2]))
+        return Build(source, cuda, is_certain=True)
+    pinned = {
+        f"{name_of(each.name)}=={_pinned(each)}": found
+        for each in runtimes
+        if (found := re.match(r"(\d+)\.(\d+)\.", _pinned(each)))
+    }
+    if not version or len(pinned) != 1:
+        return None
+    ((runtime, found),) = pinned.items()
+    # pip keeps the torch of an image that is of the same release, whatever its CUDA is.
+    of_image = torch_of(image)
+    is_other = of_image is not None and release_of(of_image)[:2] != release_of(version)[:2]
+    return Build(f"the requirement {runtime}", (int(found[1]), int(found[2])), is_certain=is_other)
+
+
+def _pinned(requirement: "Requirement") -> str:
+    """Return the version that a requirement pins, without wildcards; empty if it pins none."""
+    for each in requirement.specifier:
+        if each.operator in ("==", "===") and not each.version.endswith(".*"):
+            return each.version
+    return ""
+
+
+def _may_bring_torch(line: str) -> bool:
+    """Return whether pip may install a torch because of a line or of a wheel that is sent.
+
+    A locked line brings nothing but itself. A wheel of Ray needs no torch.
+    """
+    is_requirement = bool(line) and not line.startswith(("#", "-"))
+    return is_requirement and not is_locked(line) and not re.fullmatch(r"ray-.*\.whl", line)
+
+
+def _build_of_image(image: str) -> Build | None:
+    repository = re.split(r"[:@]", image.partition("/")[2], maxsplit=1)[0]
+    # Its wheels have code that newer GPUs compile for themselves.
+    if "tensorflow" in repository:
+        return None
+    if is_of_aws(image) and repository.startswith("pytorch"):
+        if (cuda := cuda_of(image)) is not None:
+            return Build(f"the image {image}", cuda, is_certain=True)
+        if "-cpu" in image:
+            return Build(f"the image {image}", None, is_certain=True)
     cuda = cuda_in_tag(image)
     return None if cuda is None else Build(f"the tag of the image {image}", cuda, is_certain=False)
-
-
-def _build_of(requirement: "Requirement") -> Build | None:
-    """Return what a requirement says of CUDA: ``torch==2.8.0+cu128`` or that of its runtime."""
-    name = name_of(requirement.name)
-    version = str(requirement.specifier).lstrip("=")
-    source = f"the requirement {name}=={version}"
-    if RUNTIME.fullmatch(name) and (pinned := re.match(r"(\d+)\.(\d+)\.", version)):
-        return Build(source, (int(pinned[1]), int(pinned[2])), is_certain=True)
-    if name == "torch" and version.endswith("+cpu"):
-        return Build(source, None, is_certain=True)
-    if name == "torch" and (local := re.search(r"\+cu(\d{2})(\d)$", version)):
-        return Build(source, (int(local[1]), int(local[2])), is_certain=True)
-    return None
 
 
 def find_mismatch(instance_type: str, build: Build | None) -> Mismatch | None:

@@ -159,6 +159,14 @@ def python_of(uri: str) -> str | None:
     return f"{named[1]}.{named[2]}" if named else None
 
 
+def torch_of(uri: str) -> str | None:
+    """Return the version of torch in the tag of one of AWS's PyTorch images; None if unknown."""
+    repository = uri.partition("/")[2].partition(":")[0]
+    named = re.match(r"\d+\.\d+(\.\d+)?(?=-)", _tag(uri))
+    is_pytorch = is_of_aws(uri) and repository.startswith("pytorch")
+    return named[0] if is_pytorch and named else None
+
+
 def cuda_of(uri: str) -> tuple[int, int] | None:
     """Return the version of CUDA of one of AWS's images; None if it has none, or is unknown."""
     image = _image_at(uri)

@@ -645,7 +645,9 @@ def prepare(
     check_lock_python(request.requirements, target, _python_of(target))
     if isinstance(target, AWS):
         check_keys(request.security, lambda: service.region)
-        check_cuda(request.cluster, target.image or "", request.requirements, wheels)
+        check_cuda(
+            request.cluster, target.image or "", request.requirements, wheels, _python_of(target)
+        )
     if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
         raise InvalidRequest(
             f"the image {target.image} has no Ray, "

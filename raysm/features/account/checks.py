@@ -113,12 +113,12 @@ def check_cuda(case: Case) -> Iterator[Finding]:
     """Yield whether the CUDA of the image, or of a required torch, is for the GPUs of the types."""
     intent = case.intent
     types = dict.fromkeys(name for choice in intent.choices for name in choice)
-    build = find_build(case.image, intent.requirements, map(Path, intent.wheels)) if types else None
     for name in types:
         gpu = gpu_of(name)
         if gpu is None:
             continue
         needs = f"{name} has {gpu.name} GPUs, which need {needed_cuda(gpu)}"
+        build = find_build(name, case.image, intent.requirements, map(Path, intent.wheels))
         mismatch = find_mismatch(name, build)
         if mismatch is not None:
             is_fatal = mismatch.is_certain and intent.cluster and not intent.cluster.allow_cpu
