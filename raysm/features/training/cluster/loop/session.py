@@ -129,16 +129,16 @@ class Session:
     def mean_of(self, own: torch.Tensor) -> StepLoss:
         """Begin to sum a loss over all ranks, and return the sum, which nothing waits for."""
         # float64, because a sum over a thousand ranks in float32 would depend on the order of
-        # arrival.
-        message = own.detach().double()
+        # arrival. Copied, because the sum is made in place.
+        message = own.detach().to(torch.float64, copy=True)
         work = dist.all_reduce(message, async_op=True) if self.world_size > 1 else None
         return StepLoss(message, work, self.span)
 
     def begin_exchange(self) -> Callable[[], None]:
         """Begin to ask all ranks if one received SIGTERM, and which losses they all have.
 
-        Call it at the beginning of a step, and the returned function at its end. The answers are
-        then there already: the exchange is one of the hosts alone, and does not wait for devices.
+        Call it when a step's gradients are made, and the returned function at the end of the step.
+        The exchange goes on meanwhile. It is one of the hosts alone, and does not wait for devices.
         """
         if self.cpu_group is None:
             return self._end_exchange

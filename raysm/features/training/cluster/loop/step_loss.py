@@ -3,6 +3,7 @@
 Reading waits for the device, which then has nothing queued. So a step itself must not read.
 """
 
+import contextlib
 import math
 import numbers
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class StepLoss(numbers.Real):
         work: "dist.Work | None",
         span: Callable[[str], AbstractContextManager[Any]],
     ) -> None:
-        self._message = message
+        self._message: torch.Tensor | None = message
         self._span = span
         self._value: float | None = None
         self._arrival: Any = work
@@ -55,17 +56,20 @@ class StepLoss(numbers.Real):
 
     def __float__(self) -> float:
         if self._value is None:
-            if not self.has_arrived:
-                # Measured, because the device computes meanwhile, wherever the loop reads the loss.
-                with self._span("wait"):
-                    self._wait()
+            assert self._message is not None
+            # Measured, because the device computes meanwhile, wherever the loop reads the loss.
+            with contextlib.nullcontext() if self.has_arrived else self._span("wait"):
+                self._wait()
             self._value = float(self._message.item())
+            # A list of all losses must not keep pinned memory and events.
+            self._message = self._arrival = None
         return self._value
 
     def _wait(self) -> None:
         if isinstance(self._arrival, dist.Work):
+            # Also if it is completed: a sum that failed is, and raises here.
             self._arrival.wait()
-        else:
+        elif self._arrival is not None:
             self._arrival.synchronize()
 
     def __reduce__(self) -> tuple[type[float], tuple[float]]:

@@ -89,7 +89,6 @@ class Trainer(RankModel):
         # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
         number = session.position.steps + 1
-        end_exchange = session.begin_exchange()
         for observer in session.observers:
             observer.on_step_begin(number)
         with session.span("compute"):
@@ -101,6 +100,9 @@ class Trainer(RankModel):
                 self._rehearse(batch, factor)
             with self._naming_single_rows(batch):
                 loss = self.engine.forward_backward(batch, factor)
+            # Not earlier: a stop that is asked for meanwhile should end the training after this
+            # step. Not later: the optimizer computes while the hosts exchange.
+            end_exchange = session.begin_exchange()
             own = loss * share
             mean = session.mean_of(own)
             if self.max_norm is not None:

@@ -7,9 +7,11 @@ import json
 import math
 import pickle
 import sys
+import weakref
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -131,15 +133,15 @@ def test_a_step_leaves_losses_that_have_not_arrived_to_a_later_one():
         sessions.end()
 
 
-def lose(bad_step):
+def lose(bad_step, dtype):
     """Train on rows of which rank 1's are not finite in one step; return the lines about it, and the rank found."""
-    model = nn.Linear(3, 2)
+    model = nn.Linear(3, 2, dtype=dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training.prepare(model, optimizer, loss=functional.cross_entropy)
     session = sessions.current()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for step in range(1, 6):
-            rows = torch.ones(2, 3)
+            rows = torch.ones(2, 3, dtype=dtype)
             if step == bad_step and session.rank == 1:
                 rows[0, 0] = math.nan
             training.step((rows, torch.tensor([0, 1])))
@@ -149,11 +151,63 @@ def lose(bad_step):
     ], session.diverged_rank
 
 
-@pytest.mark.parametrize("bad_step", [2, 5])
-def test_a_loss_that_is_not_finite_is_named_once_with_the_step_that_had_it(ranks, bad_step):
+@pytest.mark.parametrize(
+    ("bad_step", "dtype"), [(2, torch.float32), (5, torch.float32), (2, torch.float64)]
+)
+def test_a_loss_that_is_not_finite_is_named_once_with_the_step_that_had_it(ranks, bad_step, dtype):
     # The weights are NaN from then on, and so are all later losses.
     line = f"step {bad_step}: loss nan"
-    assert ranks.run(2, lose, bad_step) == [([line], 1), ([], 1)]
+    assert ranks.run(2, lose, bad_step, dtype) == [([line], 1), ([], 1)]
+
+
+class Stops(nn.Linear):
+    """Is told to stop in its second step, on rank 1 alone."""
+
+    steps = 0
+
+    def forward(self, rows):
+        self.steps += 1
+        session = sessions.current()
+        session.stop_asked |= session.rank == 1 and self.steps == 2
+        return super().forward(rows)
+
+
+def steps_before_stop():
+    model = Stops(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, loss=functional.cross_entropy)
+    session = sessions.current()
+    while not session.stop_agreed:
+        training.step((torch.ones(2, 3), torch.tensor([0, 1])))
+    return session.position.steps
+
+
+def test_a_stop_that_is_asked_for_in_a_step_ends_the_training_after_this_step_on_all_ranks(ranks):
+    assert ranks.run(2, steps_before_stop) == [2, 2]
+
+
+class FailedSum(dist.Work):
+    def is_completed(self):
+        return True
+
+    def wait(self, timeout=None):
+        raise RuntimeError("a rank is gone")
+
+
+def test_a_sum_that_failed_is_not_read_as_a_loss():
+    loss = StepLoss(torch.tensor(0.75), FailedSum(), sessions.current().span)
+    with pytest.raises(RuntimeError, match="a rank is gone"):
+        float(loss)
+
+
+def test_a_loss_that_was_read_keeps_no_tensor():
+    message = torch.tensor(0.75)
+    kept = weakref.ref(message)
+    loss = StepLoss(message, None, sessions.current().span)
+    del message
+    assert float(loss) == 0.75
+    assert kept() is None
+    assert float(loss) == 0.75
 
 
 def loss_of(value):
