@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -22,7 +23,8 @@ def options_of(arguments):
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder of results.json; entries that were ok there are not run again "
+        help="folder of results.json; entries that were ok there, on such a device "
+        "with the same commit, torch, seed and sizes, are not run again "
         "(default: write no file, run all)",
     )
     parser.add_argument("--only", nargs="+", metavar="WORD", help="entries with one of these words")
@@ -97,4 +99,6 @@ def main(arguments=None, entries=ENTRIES, run=run_apart, gpus=None):
 
 
 if __name__ == "__main__":
+    # So that what this process has started is ended too, and not left with the memory of a GPU.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main())

@@ -92,7 +92,7 @@ def bandwidth(gpus):
         name=f"bandwidth, {gpus} GPUs",
         gpus=gpus,
         expected="0.6 of NVLink: A100 180, H100 and H200 270, B200 540 GB/s; of PCIe 9.6 GB/s",
-        source="NVIDIA's data sheets; 0.6 is what nccl-tests reach or exceed",
+        source="0.6, a choice, of NVLink in NVIDIA's data sheets, by the GPU's name; else of PCIe 4.0 x8",
         run=call("processes:bandwidth", gpus),
         packages=("torch",),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.gpu import children
 from tests.support.homes import serving
 
 ROOT = Path(__file__).parents[2]
@@ -26,14 +27,16 @@ def homes():
         with serving(folder / "home") as home:
 
             def raysm(*arguments, **variables):
-                done = subprocess.run(
+                done = children.run(
                     [sys.executable, "-m", "raysm", *map(str, arguments)],
+                    limit_s=JOB_S,
+                    # ``serving`` ends the server.
+                    leaves_daemons=True,
                     cwd=ROOT,
                     env=os.environ | {"RAYSM_HOME": str(home)} | variables,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
-                    timeout=JOB_S,
                 )
                 if done.returncode:
                     raise RuntimeError(f"raysm {arguments[0]} failed:\n{done.stdout[-TAIL:]}")
@@ -140,14 +143,15 @@ def batch_llm(options, findings):
         command = [sys.executable, "examples/batch_llm.py", str(folder / "prompts.jsonl")]
         command += ["--model", options.model, "--output", str(folder / "out")]
         with serving(folder / "home") as home:
-            done = subprocess.run(
+            done = children.run(
                 command,
+                limit_s=JOB_S,
+                leaves_daemons=True,
                 cwd=ROOT,
                 env=os.environ | {"RAYSM_HOME": str(home)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=JOB_S,
             )
         assert done.returncode == 0, done.stdout[-TAIL:]
         table = pq.read_table(folder / "out")

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from raysm.instance import gpu_look, gpus
+from tests.gpu import children
 
 ROOT = Path(__file__).parents[2]
 RANKS_S = 600
@@ -23,14 +24,14 @@ def launch(options, ranks, part, *arguments, folder=None):
         variables = {"OMP_NUM_THREADS": "1"}
         if options.device == "cpu":
             variables["CUDA_VISIBLE_DEVICES"] = ""
-        done = subprocess.run(
+        done = children.run(
             [*command, *map(str, arguments)],
+            limit_s=RANKS_S,
             cwd=ROOT,
             env=os.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=RANKS_S,
         )
         if done.returncode:
             raise RuntimeError(f"{part} of {ranks} ranks failed:\n{done.stdout[-TAIL:]}")
@@ -108,17 +109,26 @@ def deferred(options, findings):
 
 
 NVLINK = {"A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9}
-"""Bytes a second in one direction, from NVIDIA's data sheets, which give the sum of both."""
+"""Bytes a second in one direction, half of what NVIDIA's data sheets give for the GPUs of HGX
+boards; by a part of the name that torch gives the GPU."""
+OTHER_BOARDS = ("PCIe", "NVL")
+"""In names of GPUs that are cards: NVLink connects two of them at most, or four, or none."""
 PCIE = 16e9
 """PCIe 4.0 with 8 lanes in one direction, which the GPUs of g5 and g6 have at least."""
 REACHED = 0.6
-"""The share of it that a large all-reduce reaches at least."""
+"""The share of it that a large all-reduce has to reach: a choice, and no measurement."""
+
+
+def link_rate(device):
+    """Return the bytes a second between GPUs in one direction, as far as their name tells."""
+    if any(word in device for word in OTHER_BOARDS):
+        return PCIE
+    return next((rate for name, rate in NVLINK.items() if name in device), PCIE)
 
 
 def bandwidth(ranks, options, findings):
     found = launch(options, ranks, "bandwidth", 1024 if options.device == "cuda" else 4)
-    limit = next((rate for name, rate in NVLINK.items() if name in findings.device), PCIE)
-    least = REACHED * limit / 1e9 if options.device == "cuda" else None
+    least = REACHED * link_rate(findings.device) / 1e9 if options.device == "cuda" else None
     findings.add("all-reduce, bus bandwidth", found["all_reduce"] / 1e9, "GB/s", least=least)
     findings.add("slowest pair", found["pair"] / 1e9, "GB/s", least=least)
 
@@ -132,7 +142,14 @@ def health(options, findings):
         findings.compare("the CPU", "" if is_right else "a wrong matrix product")
         return
     command = [sys.executable, "-m", "raysm.instance.gpu_look"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RANKS_S)
+    done = children.run(
+        command,
+        limit_s=RANKS_S,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     facts = [json.loads(line) for line in done.stdout.splitlines()]
     ends = {each["ended"]: each["problem"] for each in facts if "ended" in each}
     for number in range(torch.cuda.device_count()):

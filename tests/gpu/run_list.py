@@ -1,5 +1,6 @@
 """Run a list of entries, each in a process of its own, keep what they found, and print a table."""
 
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -8,18 +9,53 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.gpu import children
 from tests.gpu.figures import Findings
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "results.json"
 ENTRY_S = 1800
 """Seconds of one entry: a collective that hangs ends it, and not the whole list."""
+ENTRY_GRACE_S = 120.0
+"""Seconds for its end: that of an embedded SageMaker takes up to 90."""
 TAIL = 3000
 DONE = "ok"
 
 
+def sources():
+    """Return the commit of this clone, with a digest of what was changed in it since."""
+    try:
+        commit = _git("rev-parse", "HEAD").decode().strip()
+        changes = _git("diff", "HEAD")
+        return f"{commit}+{hashlib.sha256(changes).hexdigest()[:12]}" if changes else commit
+    except (OSError, subprocess.CalledProcessError):
+        # A copy without git.
+        digest = hashlib.sha256()
+        for path in sorted([*ROOT.glob("raysm/**/*.py"), *ROOT.glob("tests/gpu/*.py")]):
+            digest.update(path.read_bytes())
+        return f"files {digest.hexdigest()[:12]}"
+
+
+def _git(*arguments):
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def conditions(options, findings):
+    """Return what a result is for; another one is no reason to leave an entry out."""
+    return {
+        "device": findings.device,
+        "torch": findings.torch,
+        "rows": options.rows,
+        "large_rows": options.large_rows,
+        "seed": options.seed,
+        "model": options.model,
+        "commit": sources(),
+    }
+
+
 class Results:
-    """What was found, by the name of the entry; in a file if there is a folder for it."""
+    """What was found last, by the name of the entry; in a file if there is a folder for it."""
 
     def __init__(self, folder):
         self._path = None if folder is None else folder / RESULTS
@@ -27,9 +63,10 @@ class Results:
         if self._path is not None and self._path.exists():
             self.found = json.loads(self._path.read_text())
 
-    def add(self, name, verdict, findings, seconds):
+    def add(self, name, findings, seconds, conditions):
         self.found[name] = {
-            "verdict": verdict,
+            "verdict": findings.verdict,
+            "conditions": conditions,
             "seen": findings.seen,
             "seconds": round(seconds, 1),
             "findings": findings.as_json(),
@@ -41,8 +78,9 @@ class Results:
             beside.write_text(json.dumps(self.found, indent=1) + "\n")
             beside.replace(self._path)
 
-    def is_done(self, name):
-        return self.found.get(name, {}).get("verdict") == DONE
+    def is_done(self, name, conditions):
+        found = self.found.get(name, {})
+        return found.get("verdict") == DONE and found.get("conditions") == conditions
 
 
 def why_not(entry, gpus, options):
@@ -70,8 +108,13 @@ def run_apart(entry, options, findings):
         command += ["--model", options.model]
         with open(Path(folder) / "output", "w+") as output:
             try:
-                subprocess.run(
-                    command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, timeout=ENTRY_S
+                children.run(
+                    command,
+                    limit_s=ENTRY_S,
+                    grace_s=ENTRY_GRACE_S,
+                    cwd=ROOT,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
                 )
             except subprocess.TimeoutExpired:
                 findings.wrong.append(f"it did not end within {ENTRY_S} s")
@@ -84,11 +127,12 @@ def run_apart(entry, options, findings):
 
 
 def run_all(entries, gpus, options, results, new_findings, run=run_apart):
-    """Run what can run and was not done before; return rows of (entry, seen, verdict)."""
+    """Run what can run and was not done before under the same conditions; return rows of (entry, seen, verdict)."""
     rows = []
+    here = conditions(options, new_findings())
     for entry in entries:
         reason = why_not(entry, gpus, options)
-        if results.is_done(entry.name):
+        if results.is_done(entry.name, here):
             found = results.found[entry.name]
             rows.append((entry, found["seen"], f"{DONE}, done before"))
         elif reason:
@@ -97,7 +141,7 @@ def run_all(entries, gpus, options, results, new_findings, run=run_apart):
             print(f"{entry.name} …", flush=True)
             begun_s = time.monotonic()
             findings = run(entry, options, new_findings())
-            results.add(entry.name, findings.verdict, findings, time.monotonic() - begun_s)
+            results.add(entry.name, findings, time.monotonic() - begun_s, here)
             print("\n".join(f"    {line}" for line in findings.lines()), flush=True)
             rows.append((entry, findings.seen, findings.verdict))
     return rows

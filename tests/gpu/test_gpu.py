@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.gpu import children, processes
 from tests.gpu.__main__ import main, options_of
 from tests.gpu.entries import ENTRIES, Entry
 from tests.gpu.figures import Figure, Findings
@@ -151,6 +154,84 @@ def test_entries_that_were_ok_are_not_run_again_and_the_others_are(tmp_path, cap
     run(entries, "--out", str(tmp_path))
     assert ran == ["good", "slow", "slow", "new"]
     assert row(capsys.readouterr().out, "good  ")[-2:] == ["1.5 s", "ok, done before"]
+
+
+@pytest.mark.parametrize("changed", [("--seed", "1"), ("--rows", "7"), ("--device", "cpu")])
+def test_entries_that_were_ok_under_other_conditions_are_run_again(changed, tmp_path, monkeypatch):
+    ran = []
+    entries = [entry("good", work=lambda options, findings: ran.append(options.seed))]
+    run(entries, "--out", str(tmp_path), *changed)
+    run(entries, "--out", str(tmp_path))
+    assert len(ran) == 2
+    monkeypatch.setattr("tests.gpu.run_list.sources", lambda: "the next commit")
+    run(entries, "--out", str(tmp_path))
+    run(entries, "--out", str(tmp_path))
+    assert len(ran) == 3
+    (kept,) = json.loads((tmp_path / "results.json").read_text()).values()
+    assert kept["conditions"]["commit"] == "the next commit"
+
+
+HANGS = """
+import os, pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) == 2:
+    # As torchrun starts its ranks.
+    rank = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "rank"], start_new_session=True)
+    pathlib.Path(sys.argv[1]).write_text(str(rank.pid))
+    os.kill(os.getppid(), signal.SIGUSR1)
+time.sleep(600)
+"""
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupts():
+    """Let SIGUSR1 interrupt this process, as SIGTERM does in a run of the list."""
+
+    def interrupt(number, frame):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_ranks_of_a_command_that_hangs_are_killed_with_it(tmp_path):
+    path = tmp_path / "rank"
+    command = [sys.executable, "-c", HANGS, str(path)]
+    with pytest.raises(Interrupted):
+        children.run(command, limit_s=600, grace_s=0.1, stdout=subprocess.PIPE)
+    rank = int(path.read_text())
+    assert not psutil.pid_exists(rank) or psutil.Process(rank).status() == psutil.STATUS_ZOMBIE
+
+
+def test_command_that_runs_too_long_is_ended():
+    with pytest.raises(subprocess.TimeoutExpired):
+        children.run(["sleep", "600"], limit_s=0.1)
+
+
+def test_command_that_ends_in_time_returns_its_code_and_output():
+    command = [sys.executable, "-c", "print('here', end=''); raise SystemExit(3)"]
+    done = children.run(command, limit_s=60, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (3, "here")
+
+
+@pytest.mark.parametrize(
+    ("device", "rate"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 300e9),
+        ("NVIDIA H100 80GB HBM3", 450e9),
+        ("NVIDIA A100 80GB PCIe", processes.PCIE),
+        ("NVIDIA H100 NVL", processes.PCIE),
+        ("NVIDIA A10G", processes.PCIE),
+    ],
+)
+def test_cards_have_the_bandwidth_of_pcie_whatever_their_gpu_is(device, rate):
+    assert processes.link_rate(device) == rate
 
 
 def test_an_entry_whose_process_ends_without_an_answer_is_wrong():
