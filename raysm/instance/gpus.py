@@ -15,14 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysm.core.protocol.instance_types import gpu_count
+from raysm.core.protocol.names import counted
 from raysm.errors import ClusterError, InvalidConfig
+from raysm.instance.environment import CUDA_VISIBLE
 
 if TYPE_CHECKING:
-    from raysm.instance.children import Children
+    from raysm.instance.children import Child, Children
 
-LOOK_S = 300.0
-"""Seconds for torch's import and the first computation of each GPU. An instance whose torch takes
-longer to import is not judged."""
+ELSEWHERE = "if the job fails or diverges, run it again, on other instances"
+LOOK_S = 150.0
+"""Seconds after which a process that has written no line is given up: at least so long may each
+GPU take for its first product. An instance whose torch takes longer to import is not judged."""
 COMPAT = Path("usr/local/cuda/compat")
 DRIVER = Path("proc/driver/nvidia/version")
 
@@ -73,7 +77,8 @@ async def check_gpus(
         gpus: The number of its GPUs.
         environ: The environment of user code.
         children: Of the bootstrap.
-        warn: Is called with a sentence about each GPU whose memory has faults.
+        warn: Is called with a sentence about each GPU whose memory has faults, and about GPUs that
+            torch does not see.
 
     Raises:
         InvalidConfig: The image's torch cannot use the GPUs.
@@ -84,7 +89,7 @@ async def check_gpus(
         command = [sys.executable, "-P", "-m", "raysm.instance.gpu_look"]
         process = children.start(command, environ, stdout=answer, stderr=subprocess.DEVNULL)
         try:
-            status = await process.wait(LOOK_S)
+            status = await wait_while_it_writes(process, answer.fileno(), LOOK_S)
         finally:
             process.signal(signal.SIGKILL)
         answer.seek(0)
@@ -93,12 +98,32 @@ async def check_gpus(
     for line in lines:
         # User code that needs torch will report a torch that cannot be imported.
         with contextlib.suppress(ValueError):
-            facts.append(json.loads(line))
+            fact = json.loads(line)
+            # A plugin of torch may print lines too.
+            if isinstance(fact, dict):
+                facts.append(fact)
     for each in facts:
         for sentence in memory_faults(host, each):
             warn(sentence)
     check_torch(host, gpus, facts, driver_version() or "unknown")
+    if warning := unseen_by_torch(host, gpus, facts):
+        warn(warning)
     check_products(host, facts, status)
+
+
+async def wait_while_it_writes(process: "Child", file: int, look_s: float) -> int | None:
+    """Wait for a process that writes into ``file`` as it goes on.
+
+    Returns:
+        Its exit status; None if it has written nothing for ``look_s``, or up to twice as long.
+    """
+    size = 0
+    while (status := await process.wait(look_s)) is None:
+        # Not by tell: parent and child share the position in the file.
+        size_before, size = size, os.fstat(file).st_size
+        if size == size_before:
+            return None
+    return status
 
 
 def memory_faults(host: str, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -106,28 +131,27 @@ def memory_faults(host: str, facts: Mapping[str, Any]) -> Iterator[str]:
 
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/row-remapping.html
     """
-    then = "if the job fails or diverges, run it again, on other instances"
     for gpu, pending, failure in _rows(facts, "remapped"):
         if _is_yes(pending):
             yield (
                 f"{host}: a faulty row of the memory of the GPU {gpu} is replaced only when the "
-                f"GPU is reset (remapped_rows.pending); {then}"
+                f"GPU is reset (remapped_rows.pending); {ELSEWHERE}"
             )
         if _is_yes(failure):
             yield (
                 f"{host}: a faulty row of the memory of the GPU {gpu} could not be replaced "
-                f"(remapped_rows.failure); {then}"
+                f"(remapped_rows.failure); {ELSEWHERE}"
             )
     for gpu, pending, errors in _rows(facts, "memory"):
         if _is_yes(pending):
             yield (
                 f"{host}: a faulty page of the memory of the GPU {gpu} is retired only when the "
-                f"GPU is reset (retired_pages.pending); {then}"
+                f"GPU is reset (retired_pages.pending); {ELSEWHERE}"
             )
         if errors.isdigit() and int(errors):
             yield (
                 f"{host}: the GPU {gpu} has had {errors} uncorrectable errors of its memory "
-                f"(ecc.errors.uncorrected.volatile.total); {then}"
+                f"(ecc.errors.uncorrected.volatile.total); {ELSEWHERE}"
             )
 
 
@@ -175,6 +199,31 @@ def check_torch(host: str, gpus: int, facts: Sequence[Mapping[str, Any]], driver
             f"{', '.join(torch['architectures'])}",
             remedy=f"choose an image whose torch has it, {OR_CPUS}",
         )
+
+
+def unseen_by_torch(host: str, gpus: int, facts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a sentence if torch sees fewer GPUs than the instance offers to Ray."""
+    seen = next((each["count"] for each in facts if "torch" in each), gpus)
+    if seen >= gpus:
+        return None
+    counts = f"{counted(gpus, 'GPU')}, but torch sees {seen}"
+    return f"{host} has {counts}: a GPU may be broken; {ELSEWHERE}"
+
+
+def missing_gpus(
+    host: str, gpus: int, instance_type: str, inherited: Mapping[str, str]
+) -> str | None:
+    """Return a sentence if nvidia-smi shows fewer GPUs than the instance's type has.
+
+    ``CUDA_VISIBLE_DEVICES`` may leave some out on purpose.
+    """
+    expected = gpu_count(instance_type)
+    if CUDA_VISIBLE in inherited or gpus >= expected:
+        return None
+    return (
+        f"{host}: nvidia-smi shows {counted(gpus, 'GPU')}, but an {instance_type} has {expected}: "
+        f"a GPU or the driver may be broken; {ELSEWHERE}"
+    )
 
 
 def has_code(architectures: Sequence[str], capability: Sequence[int]) -> bool:

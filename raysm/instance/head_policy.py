@@ -14,11 +14,11 @@ every order of events in milliseconds.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from raysm.core.protocol.names import listed
+from raysm.core.protocol.names import counted, listed
 from raysm.core.request import Cluster
 from raysm.core.request.durations import duration
 from raysm.core.request.limits import OnStall
@@ -86,6 +86,8 @@ class HeadPolicy:
     once."""
     restarting: Mapping[str, str] = field(default_factory=dict)
     """The id of the dead Ray node of each worker that restarts Ray."""
+    is_overdue: bool = False
+    """True if only the checks of GPUs are awaited, because the time to join is over."""
     unawaited: frozenset[str] = frozenset()
     """Instances that had not joined when the job started; they may join later."""
     formed: bool = False
@@ -202,12 +204,17 @@ class HeadPolicy:
         """
         if all(self._is_present(host) for host in self.rules.hosts if host not in self.lost):
             return self._begin_work()
-        if self.wakes_at_s is None or now_s < self.wakes_at_s:
+        if not self.is_overdue and (self.wakes_at_s is None or now_s < self.wakes_at_s):
             return self, ()
-        missing = [host for host in self.rules.hosts if not self._is_present(host)]
+        missing = [host for host in self.rules.hosts if not self._has_joined(host)]
         shortage = self._describe_shortage(missing)
-        if len(self.present) < self.rules.needed or self.rules.head in missing:
+        joined = len(self.rules.hosts) - len(missing)
+        if joined < self.rules.needed or self.rules.head in missing:
             return self._end(ClusterNotFormed(shortage))
+        # A check of GPUs has a limit of its own, and does not count as time to join.
+        if checking := [host for host in self.rules.hosts if self._is_checking(host)]:
+            said = () if self.is_overdue else (self._name_checking(checking),)
+            return replace(self, wakes_at_s=None, is_overdue=True), said
         remark = life.Remark(
             f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says"
         )
@@ -230,22 +237,23 @@ class HeadPolicy:
     def _describe_shortage(self, missing: Iterable[str]) -> str:
         connected = [host for host in missing if self._is_connected(host)]
         absent = [host for host in missing if host not in connected]
-        checking = [host for host in connected if host in self.checking]
-        without_ray = [host for host in connected if host not in checking]
         timeout_s = self.rules.cluster.join_timeout_s
-        text = (
-            f"{len(self.present)} of {len(self.rules.hosts)} instances joined "
-            f"within {timeout_s:g} s"
-        )
+        total = len(self.rules.hosts)
+        joined = total - len(absent) - len(connected)
+        text = f"{joined} of {total} instances joined within {timeout_s:g} s"
         if absent:
             text += f"; missing: {listed(absent, MAX_NAMED)}"
-        if without_ray:
+        if connected:
             text += (
-                f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
+                f"; connected, but without a registered Ray node: {listed(connected, MAX_NAMED)}"
             )
-        if checking:
-            text += f"; connected, but still checking GPUs: {listed(checking, MAX_NAMED)}"
         return text
+
+    def _name_checking(self, hosts: Sequence[str]) -> life.Remark:
+        return life.Remark(
+            f"the work begins when {counted(len(hosts), 'instance')} more "
+            f"{'has' if len(hosts) == 1 else 'have'} checked the GPUs: {listed(hosts, MAX_NAMED)}"
+        )
 
     def _announce_joined(self, host: str) -> tuple[life.Announce, ...]:
         count, total = 1 + len(self.connected), len(self.rules.hosts)
@@ -256,7 +264,13 @@ class HeadPolicy:
         return (life.Announce("joined", host, count=count, total=total),)
 
     def _is_present(self, host: str) -> bool:
-        return host in self.nodes and self._is_connected(host) and host not in self.checking
+        return self._has_joined(host) and host not in self.checking
+
+    def _is_checking(self, host: str) -> bool:
+        return self._has_joined(host) and host in self.checking
+
+    def _has_joined(self, host: str) -> bool:
+        return host in self.nodes and self._is_connected(host)
 
     def _is_connected(self, host: str) -> bool:
         return host == self.rules.head or host in self.connected

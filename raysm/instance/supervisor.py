@@ -22,7 +22,7 @@ from raysm.instance.exit_status import (
     report_startup_failure,
     reserve_room,
 )
-from raysm.instance.gpus import check_gpus
+from raysm.instance.gpus import check_gpus, missing_gpus
 from raysm.instance.head import Head
 from raysm.instance.instance import Instance, prepare
 from raysm.instance.log import emit_event, remark
@@ -72,11 +72,16 @@ async def supervise(instance: Instance) -> ExitStatus:
     reserve_room(instance.environment.paths.failure)
     memory = PeakMemory()
     beside = [asyncio.create_task(memory.run())]
-    has_gpus = instance.capacity.gpus > 0 and shutil.which("nvidia-smi") is not None
-    if has_gpus and not instance.cluster.allow_cpu:
-        # The workload begins when the GPUs of all instances are checked.
-        role.hold()
-        beside.append(asyncio.create_task(_check_gpus(instance, role, children)))
+    # Images for CPUs have no nvidia-smi.
+    if shutil.which("nvidia-smi") is not None and not instance.cluster.allow_cpu:
+        gpus = instance.capacity.gpus
+        instance_type = instance.environment.current.instance_type
+        if missing := missing_gpus(instance.name, gpus, instance_type, instance.inherited):
+            remark(f"warning: {missing}")
+        if gpus > 0:
+            # The workload begins when the GPUs of all instances are checked.
+            role.hold()
+            beside.append(asyncio.create_task(_check_gpus(instance, role, children)))
     try:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
@@ -123,9 +128,15 @@ async def _check_gpus(instance: Instance, role: Head | Worker, children: Childre
         )
         _say_transport(instance)
     except (ClusterError, InvalidConfig) as error:
+        # Not released: the head would begin the work before it learns of this failure.
         role.fail(error)
-    finally:
-        role.release()
+        return
+    except Exception as error:
+        remark(
+            f"warning: {instance.name}: its GPUs could not be checked: "
+            f"{type(error).__name__}: {error}; the job goes on"
+        )
+    role.release()
 
 
 def _say_transport(instance: Instance) -> None:

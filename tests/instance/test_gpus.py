@@ -3,6 +3,7 @@
 An image's newer CUDA library takes the place of the host's.
 """
 
+import asyncio
 import os
 
 import pytest
@@ -11,10 +12,19 @@ from raysm.errors import ClusterError, InvalidConfig
 from raysm.instance.children import Children
 from raysm.instance.entrypoint import without_missing_preload
 from raysm.instance.gpu_look import is_product_right
-from raysm.instance.gpus import check_gpus, check_products, check_torch, compat_variables, has_code
+from raysm.instance.gpus import (
+    check_gpus,
+    check_products,
+    check_torch,
+    compat_variables,
+    has_code,
+    missing_gpus,
+    wait_while_it_writes,
+)
 from tests.support.bootstraps import Cluster, request
 from tests.support.gpus import put_gpus
 from tests.support.own_process import run_apart
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -135,9 +145,62 @@ def test_gpu_that_ends_the_process_is_named(instance):
         check(instance(count=2, kills=(0,)), gpus=2)
 
 
+class Process:
+    """It writes ``lines`` lines into a file, one while each wait lasts, and then ends or hangs."""
+
+    def __init__(self, file, lines, ends):
+        self.file, self.lines, self.ends = file, lines, ends
+
+    async def wait(self, timeout_s):
+        if self.lines == 0:
+            return 0 if self.ends else None
+        self.lines -= 1
+        self.file.write(b"{}\n")
+        self.file.flush()
+        return None
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(True, 0), (False, None)])
+def test_each_step_of_the_look_has_its_own_time(tmp_path, ends, expected):
+    with (tmp_path / "answer").open("wb") as file:
+        process = Process(file, 3, ends)
+        assert asyncio.run(wait_while_it_writes(process, file.fileno(), 150.0)) == expected
+        assert process.lines == 0
+
+
+def test_lines_that_are_no_objects_are_skipped(instance, tmp_path):
+    environ = instance(count=1)
+    module = tmp_path / "modules" / "torch.py"
+    module.write_text("print('[1, 2]'); print('3'); print('loading')\n" + module.read_text())
+    assert check(environ) == []
+
+
+def test_gpus_that_torch_does_not_see_are_counted_in_a_warning(instance):
+    (warning,) = check(instance(count=7), gpus=8)
+    assert warning.startswith("algo-1 has 8 GPUs, but torch sees 7: ")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "instance_type", "variables", "said"),
+    [
+        (7, "ml.p5.48xlarge", {}, "nvidia-smi shows 7 GPUs, but an ml.p5.48xlarge has 8"),
+        (0, "ml.g5.xlarge", {}, "nvidia-smi shows 0 GPUs, but an ml.g5.xlarge has 1"),
+        (8, "ml.p5.48xlarge", {}, None),
+        (2, "ml.p5.48xlarge", {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
+        (1, "ml.x9.large", {}, None),
+        (1, "", {}, None),
+    ],
+)
+def test_gpus_that_the_type_has_and_nvidia_smi_does_not_show_are_counted(
+    gpus, instance_type, variables, said
+):
+    warning = missing_gpus("algo-2", gpus, instance_type, variables)
+    assert warning is None if said is None else f"algo-2: {said}: " in warning
+
+
 def test_gpu_that_never_answers_is_named():
     facts = [{"begins": 0, "name": "H100", "capability": [9, 0]}]
-    with pytest.raises(ClusterError, match=r"algo-3: GPU 0, H100.*did not end within 300 s"):
+    with pytest.raises(ClusterError, match=r"algo-3: GPU 0, H100.*did not end within 150 s"):
         check_products("algo-3", facts, None)
 
 
@@ -189,6 +252,42 @@ def test_broken_gpu_of_a_worker_ends_the_job_before_user_code_and_names_the_inst
         assert expected in cluster.failure("algo-1")
         assert expected in cluster.failure("algo-2")
         assert "user code runs" not in cluster.log("algo-1")
+
+
+def test_gpu_that_fails_after_all_nodes_are_registered_begins_no_work(tmp_path):
+    go = tmp_path / "go"
+    variables = put_gpus(tmp_path, count=1, fails={0: "no luck"}, awaits=go, host="algo-2")
+    with Cluster(tmp_path, request(2), driver=DRIVER, variables=variables) as cluster:
+        cluster.start()
+        nodes = [cluster.folder / f"{host}.node" for host in cluster.hosts]
+        until(lambda: all(path.exists() for path in [*nodes, tmp_path / "go.algo-1"]))
+        go.touch()
+        assert cluster.wait() == {"algo-1": 1, "algo-2": 1}
+        assert "algo-2: GPU 0" in cluster.failure("algo-1")
+        assert "formed" not in [state.name for state in cluster.states()]
+
+
+def test_instance_with_fewer_gpus_than_its_type_has_warns_in_the_log(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    variables = put_gpus(tmp_path, count=3)
+    kind = "ml.g5.12xlarge"
+    with Cluster(
+        tmp_path, request(1), driver=DRIVER, variables=variables, current_instance_type=kind
+    ) as cluster:
+        assert cluster.start().wait() == {"algo-1": 0}
+        expected = f"warning: algo-1: nvidia-smi shows 3 GPUs, but an {kind} has 4"
+        assert expected in cluster.log("algo-1")
+
+
+def test_check_that_fails_itself_is_a_warning_and_the_job_goes_on(tmp_path):
+    variables = put_gpus(tmp_path, count=1)
+    module = tmp_path / "modules" / "torch.py"
+    module.write_text("""print('{"torch": "of another program"}')\n""" + module.read_text())
+    with Cluster(tmp_path, request(1), driver=DRIVER, variables=variables) as cluster:
+        assert cluster.start().wait() == {"algo-1": 0}
+        warning = "warning: algo-1: its GPUs could not be checked: KeyError"
+        assert 0 <= cluster.log("algo-1").find(warning)
+        assert "user code runs" in cluster.log("algo-1")
 
 
 def test_broken_gpu_of_the_head_ends_the_job_before_user_code(tmp_path):

@@ -226,14 +226,40 @@ def test_work_begins_when_the_gpus_of_all_instances_are_checked():
     assert life.begins
 
 
-def test_instance_that_still_checks_its_gpus_at_the_deadline_is_named():
+def test_the_check_of_gpus_does_not_count_as_time_to_join():
     life = Life(2, join_timeout_s=10)
     life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Checking("algo-2"))
     life.tell(nodes("algo-1", "algo-2"))
     life.tell(lifecycle.Tick(), after_s=10)
-    assert str(life.cause) == (
-        "1 of 2 instances joined within 10 s; connected, but still checking GPUs: algo-2"
+    life.tell(lifecycle.Tick(), after_s=1)
+    assert life.remarks() == ["the work begins when 1 instance more has checked the GPUs: algo-2"]
+    assert not life.begins
+    life.tell(lifecycle.Checked("algo-2"), after_s=100)
+    assert life.begins
+    assert not life.causes
+
+
+def test_job_that_may_begin_with_fewer_instances_waits_for_the_checks_of_those_that_joined():
+    life = Life(3, join_timeout_s=10, min_instances=2)
+    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Checking("algo-2"))
+    life.tell(nodes("algo-1", "algo-2"))
+    life.tell(lifecycle.Tick(), after_s=10)
+    assert not life.begins
+    life.tell(lifecycle.Checked("algo-2"), after_s=1)
+    assert life.begins
+    assert life.remarks()[-1] == (
+        "2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"
     )
+
+
+def test_instance_that_is_lost_while_it_checks_its_gpus_after_the_deadline_ends_the_job():
+    life = Life(2, join_timeout_s=10)
+    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Checking("algo-2"))
+    life.tell(nodes("algo-1", "algo-2"))
+    life.tell(lifecycle.Tick(), after_s=10)
+    life.tell(lifecycle.Lost("algo-2", "GPU 0 fails its first matrix product"))
+    assert isinstance(life.cause, InstanceLost)
+    assert not life.begins
 
 
 def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():

@@ -3,12 +3,15 @@
 import os
 
 TORCH = """
-import os, signal
+import atexit, os, signal, time
 
 COUNT, PROBLEM, NAME, CAPABILITY = {count!r}, {problem!r}, {name!r}, {capability!r}
-FAILS, WRONG, KILLS = {fails!r}, {wrong!r}, {kills!r}
+FAILS, WRONG, KILLS, AWAITS = {fails!r}, {wrong!r}, {kills!r}, {awaits!r}
+if AWAITS:
+    mark = AWAITS + "." + os.environ["SM_CURRENT_HOST"]
+    atexit.register(lambda: open(mark, "w").close())
 if {host!r} not in (None, os.environ.get("SM_CURRENT_HOST")):
-    FAILS, WRONG, KILLS = {{}}, (), ()
+    FAILS, WRONG, KILLS, AWAITS = {{}}, (), (), None
 __version__ = "2.9.1+cu130"
 
 class version:
@@ -35,6 +38,8 @@ class Tensor:
     def to(self, device):
         return Tensor(int(device.removeprefix("cuda:")))
     def __matmul__(self, other):
+        while AWAITS and not os.path.exists(AWAITS):
+            time.sleep(0.02)
         if self.gpu in KILLS:
             os.kill(os.getpid(), signal.SIGBUS)
         if self.gpu in FAILS:
@@ -68,6 +73,7 @@ def put_gpus(
     fails=None,
     wrong=(),
     kills=(),
+    awaits=None,
     host=None,
     remapped="",
     memory="",
@@ -80,6 +86,8 @@ def put_gpus(
         fails: What the first product of a GPU raises, by its number.
         wrong: The GPUs whose product is wrong.
         kills: The GPUs whose product ends the process.
+        awaits: A file for which the first product waits. Each instance whose look ends leaves a
+            file of this name with the instance's as its suffix.
         host: The only instance whose GPUs are broken; None is all.
         remapped: What nvidia-smi knows of rows, as CSV.
         memory: What it knows of pages and errors.
@@ -99,6 +107,7 @@ def put_gpus(
         fails=fails or {},
         wrong=wrong,
         kills=kills,
+        awaits=awaits and str(awaits),
         host=host,
     )
     missing = 'raise ImportError("this image has no torch")'
