@@ -20,6 +20,7 @@ from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
 from raysm.features.training.cluster.engines.unused import UnusedParameters
 from raysm.features.training.cluster.loop.batch import Batch
+from raysm.features.training.cluster.loop.session import Session
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what
@@ -92,7 +93,7 @@ class Engine(Protocol):
 class FullModel:
     model: nn.Module
     loss: MeanLoss
-    device: torch.device
+    session: Session
     precision: torch.dtype | None = None
     counts: bool = True
     """This rank accounts for its slice's loss; one of the ranks that share a slice must do so."""
@@ -109,27 +110,32 @@ class FullModel:
     """If ranks with shards use different parameters."""
 
     def forward_backward(self, batch: Batch, factor: float) -> torch.Tensor:
-        batch = batch.on(self.device)
-        loss = (
-            self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
-        )
+        batch = batch.on(self.session.device)
+        # A rank without rows of its own computes one that does not count.
+        is_spare = self.session.share == 0
+        with normed_by_averages(self.model) if is_spare else contextlib.nullcontext():
+            loss = (
+                self._add(batch, factor)
+                if self.accumulate == 1
+                else self._add_in_pieces(batch, factor)
+            )
         # Checked here, where they have names: DDP would wait for them in the next step, and name an
         # index.
-        unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
-        if unused:
+        missing = [name for name, parameter in self.averaged.items() if parameter.grad is None]
+        if missing:
             raise InvalidRequest(
-                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: "
+                f"the loss does not depend on {', '.join(missing)}, whose gradients DDP waits for: "
                 "freeze them by requires_grad_(False) before prepare, or, if other rows use them, "
                 "train by Parallel(unused_parameters=True)"
             )
         if self.unused is not None:
-            self.unused.remove_gradients()
+            self.unused.remove_gradients(is_spare=is_spare)
         # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)
 
     def metric_sums(self, batch: Batch, metrics: Sequence[Metric]) -> torch.Tensor:
-        batch = batch.on(self.device)
-        with autocast(self.device, self.precision):
+        batch = batch.on(self.session.device)
+        with autocast(self.session.device, self.precision):
             # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a
             # training.
             output = (self.model if self.inner is None else self.inner)(*batch.inputs)
@@ -138,7 +144,7 @@ class FullModel:
             return sums(metrics, output, batch.target, batch.rows)
 
     def _add(self, batch: Batch, factor: float) -> torch.Tensor:
-        with autocast(self.device, self.precision):
+        with autocast(self.session.device, self.precision):
             output = self.model(*batch.inputs)
             loss = zero_of(output) if factor == 0 else None
             loss = self.loss(output, batch.target) if loss is None else loss
@@ -148,7 +154,7 @@ class FullModel:
         return loss.detach()
 
     def _add_in_pieces(self, batch: Batch, factor: float) -> torch.Tensor:
-        loss = torch.zeros((), device=self.device)
+        loss = torch.zeros((), device=self.session.device)
         last = self.accumulate - 1
         for number, (piece, share_of_rows) in enumerate(batch.pieces(self.accumulate)):
             share = self._share(piece, share_of_rows, batch)
@@ -233,7 +239,14 @@ def normed_by_averages(module: nn.Module) -> Iterator[None]:
 
     This is for a single row that does not count.
     """
-    norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
+    norms = [
+        inner
+        for inner in module.modules()
+        if isinstance(inner, _NormBase)
+        and inner.training
+        # Their ranks exchange sums, for which the others would wait.
+        and not isinstance(inner, nn.SyncBatchNorm)
+    ]
     for norm in norms:
         # Not module.eval(), because dropout must work as in training, and draw as many numbers.
         norm.eval()

@@ -31,7 +31,7 @@ class UnusedParameters:
         if not hasattr(model, "set_reduce_scatter_unused_params"):
             raise InvalidRequest(
                 f"unused_parameters: torch {torch.__version__} cannot shard a model of which ranks "
-                "use different parameters; use torch 2.13 or newer, or DDP (shard=1)"
+                "use different parameters; use torch 2.13 or newer, or DDP (shard=1, tensor=1)"
             )
         model.set_reduce_scatter_unused_params(True)
         self._group = group
@@ -67,12 +67,13 @@ class UnusedParameters:
 
         return mark
 
-    def remove_gradients(self) -> None:
+    def remove_gradients(self, *, is_spare: bool) -> None:
         """Leave the parameters that no rank has used since the last call without a gradient.
 
-        Every rank must call it, after the last backward pass of a step.
+        Every rank must call it, after the last backward pass of a step. Uses of a rank with only a
+        spare row do not count.
         """
-        used = self._used.clone()
+        used = torch.zeros_like(self._used) if is_spare else self._used.clone()
         self._used.zero_()
         if self._group is not None:
             dist.all_reduce(used, dist.ReduceOp.MAX, group=self._group)

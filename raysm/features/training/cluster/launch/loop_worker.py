@@ -235,7 +235,7 @@ class Endings:
             default = dist.distributed_c10d._get_default_store()
             self._store = dist.PrefixStore("raysm/ends", default)  # type: ignore[attr-defined]
         self._over = threading.Event()
-        self._stuck = _Stuck()
+        self._stuck = _Stuck(session)
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="raysm-endings")
 
     def __enter__(self) -> "Endings":
@@ -318,7 +318,8 @@ class Endings:
 class _Stuck:
     """Whether the thread that made this waits in torch for other ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
+        self._session = session
         # Not the main thread: Ray Train runs the loop in another one.
         self._thread = threading.get_ident()
         self._state = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
@@ -336,7 +337,7 @@ class _Stuck:
         group = frame.f_locals.get("group")
         place = (frame, frame.f_lasti)
         # A part of the ranks may wait for one another.
-        if group not in (None, dist.group.WORLD):
+        if group not in (None, dist.group.WORLD, self._session.cpu_group):
             return None
         if place != self._seen:
             self._seen = place

@@ -144,6 +144,7 @@ def batches(
         InvalidRequest: A number is out of range, the data set is neither of the two, or two loops
             count the epochs. ``step`` raises it if the checkpoint was made in the middle of an
             epoch of other data or another order.
+        InvalidInput: An epoch of a stream has no batch.
     """
     session = sessions.current()
     if session.trainer is not None:

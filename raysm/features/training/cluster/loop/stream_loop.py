@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from raysm.errors import InvalidInput
 from raysm.features.training.cluster.loop.batch import on_device
 from raysm.features.training.cluster.loop.loader import Loader
 from raysm.features.training.cluster.loop.position import (
@@ -47,18 +48,22 @@ class StreamLoop:
             )
         read = self._own_batches(epoch, position)
         spare = None
+        needs_spare = self.is_sharded and session.cpu_group is not None
+        left_out = 0
         while True:
             with session.span("data"):
                 found = next(read, None)
                 own: StreamBatch | None = None
                 if found is not None:
                     own, position = found
-                    spare = _first_row(own.batch)
-                batch, rows, own_rows = self._complete(own, spare)
+                    if needs_spare and spare is None:
+                        spare = _first_row(own.batch)
+                batch, rows, own_rows, spare = self._complete(own, spare)
                 if not rows:
-                    return
+                    break
                 batch = on_device(batch, session.device)
             if self.drop_last and rows < self.order.batch_size:
+                left_out += rows
                 continue
             part = BatchSlice(
                 order=self.order,
@@ -73,6 +78,11 @@ class StreamLoop:
             )
             offset += rows
             yield part, batch
+        if offset == 0:
+            raise InvalidInput(
+                f"batches: the {left_out} rows of the stream in epoch {epoch} make no batch of "
+                f"{self.order.batch_size}: check the channel and the paths, or lower batch_size"
+            )
 
     def _own_batches(
         self, epoch: int, begin: StreamPosition
@@ -109,15 +119,18 @@ class StreamLoop:
             if all(each.is_over for each in positions):
                 return
 
-    def _complete(self, own: StreamBatch | None, spare: Any) -> tuple[Any, int, int]:
-        """Return this rank's slice of a batch, the rows of the batch, and those of the slice."""
+    def _complete(self, own: StreamBatch | None, spare: Any) -> tuple[Any, int, int, Any]:
+        """Return this rank's slice of a batch, the rows of the batch, and those of the slice.
+
+        The last value is the spare row, which may be that of another rank.
+        """
         if not self.is_sharded:
-            return (None, 0, 0) if own is None else (own.batch, own.rows, own.own_rows)
+            return (None, 0, 0, None) if own is None else (own.batch, own.rows, own.own_rows, None)
         session = self.session
         own_rows = 0 if own is None else own.rows
         batch = spare if own is None else own.batch
         if session.cpu_group is None:
-            return batch, own_rows, own_rows
+            return batch, own_rows, own_rows, None
         # Lengths of shares differ, and only their processes learn where they end: all ranks count
         # the rows of each batch, and so all end after the same one.
         counted = [torch.empty(3, dtype=torch.int64) for _ in range(session.world_size)]
@@ -130,8 +143,9 @@ class StreamLoop:
             source = next(number for number, (_, rows, _) in enumerate(of_ranks) if rows)
             row = [spare]
             dist.broadcast_object_list(row, src=source, group=session.cpu_group)
-            batch = row[0] if spare is None else batch
-        return batch, total, own_rows
+            if spare is None:
+                batch = spare = row[0]
+        return batch, total, own_rows, spare
 
 
 def _first_row(batch: Any) -> Any:

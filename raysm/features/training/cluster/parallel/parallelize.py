@@ -107,7 +107,7 @@ class Parallelizer:
             engine = FullModel(
                 model=wrapped,
                 loss=self.loss,
-                device=self.session.device,
+                session=self.session,
                 precision=self.precision,
                 # The ranks of a tensor group have the same rows, whose loss counts once.
                 counts=self.layout.coordinates(self.session.rank).tensor == 0,
@@ -217,7 +217,7 @@ class Parallelizer:
         engine = FullModel(
             model=wrapped,
             loss=self.loss,
-            device=session.device,
+            session=session,
             precision=self.precision,
             averaged={} if wrapped is model or finds_unused else trained,
             inner=model,

@@ -10,12 +10,17 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.features.training.cluster.engines.full_model import FullModel, sums
+from raysm.features.training.cluster.engines.full_model import (
+    FullModel,
+    normed_by_averages,
+    sums,
+)
 from raysm.features.training.cluster.engines.gradients import average, clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.engines.pipeline import UNRETURNED, runs
 from raysm.features.training.cluster.loop import session as sessions
 from raysm.features.training.cluster.loop.batch import Batch
+from raysm.features.training.cluster.loop.session import Session
 from raysm.training import Parallel
 
 TOLERANCE = 1e-5
@@ -166,9 +171,17 @@ BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
 
 
 def engine(model, **options):
-    return FullModel(
-        model=model, loss=MeanLoss(functional.mse_loss), device=torch.device("cpu"), **options
+    session = Session(
+        rank=0, world_size=1, local_rank=0, hosts=("algo-1",), device=torch.device("cpu")
     )
+    return FullModel(model=model, loss=MeanLoss(functional.mse_loss), session=session, **options)
+
+
+def test_norms_whose_ranks_exchange_sums_go_on_doing_so_for_a_row_that_does_not_count():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.SyncBatchNorm(2), nn.Dropout())
+    with normed_by_averages(model):
+        assert [layer.training for layer in model] == [False, True, True]
+    assert [layer.training for layer in model] == [True, True, True]
 
 
 def test_a_parameter_that_ddp_would_wait_for_is_named():

@@ -117,3 +117,30 @@ def test_experts_that_only_some_ranks_use_train_as_in_one_process(ranks, cut):
 def test_a_model_that_is_made_without_weights_trains_so_too(ranks):
     found = ranks.run(2, train, Parallel(shard=2, unused_parameters=True), 1, True)
     assert found[0][0] == pytest.approx(in_one_process()[0], abs=1e-5)
+
+
+class Uneven(torch.utils.data.IterableDataset):
+    """Rank 0 has two rows, of the first expert; rank 1 has six, of the second."""
+
+    def __iter__(self):
+        number, _ = training.share()
+        for _ in range(2 + 4 * number):
+            yield torch.tensor([float(number), 1.0, 2.0, 3.0]), torch.tensor(1)
+
+
+def experts_of_steps():
+    """Train on a stream; return the first expert's weights after each step, on rank 0."""
+    model, optimizer = make()
+    parallel = Parallel(shard=2, unused_parameters=True)
+    training.prepare(model, optimizer, parallel, loss=functional.cross_entropy, blocks="layers")
+    found = []
+    for batch in training.batches(Uneven(), batch_size=4, sharded=True):
+        training.step(batch)
+        found.append(sessions.current().trainer.full_state_dict())
+    return [state.get("layers.0.experts.0.weight") for state in found]
+
+
+def test_an_expert_that_only_a_row_that_does_not_count_uses_keeps_its_weights(ranks):
+    first, second, third = ranks.run(2, experts_of_steps)[0]
+    assert torch.equal(first, second)
+    assert torch.equal(second, third)

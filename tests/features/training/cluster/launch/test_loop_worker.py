@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
@@ -50,6 +50,26 @@ def break_after(steps):
             if training.rank() == 0 and number == steps:
                 break
             training.step(batch)
+
+    return until_the_end(loop)
+
+
+class Rows(IterableDataset):
+    def __iter__(self):
+        for _ in range(8):
+            yield torch.ones(3), torch.ones(1)
+
+
+def break_out_of_a_stream():
+    def loop():
+        # As with GPUs, where it is not the group that everything else uses.
+        sessions.current().cpu_group = dist.new_group(backend="gloo")
+        prepared()
+        for number, batch in enumerate(training.batches(Rows(), batch_size=4, sharded=True)):
+            training.step(batch)
+            # Before it asks for the next batch, for which all ranks count their rows.
+            if training.rank() == 0 and number == 0:
+                break
 
     return until_the_end(loop)
 
@@ -95,6 +115,7 @@ def leave_plain_ddp():
 
 CASES = {
     "breaks": lambda: break_after(2),
+    "breaks out of a stream": break_out_of_a_stream,
     "evaluates": skip_the_evaluation,
     "plain": leave_plain_torch,
     "plain ddp": leave_plain_ddp,
@@ -131,6 +152,13 @@ def test_a_rank_that_breaks_out_of_the_loop_is_named_with_its_steps(ends):
     first, second = ends("breaks")
     assert "early its loop ended after 2 steps" in first
     assert "while rank 1 on node-0 began number 3" in first
+    assert second.startswith("lost")
+
+
+def test_a_rank_that_breaks_out_of_a_sharded_stream_is_named(ends):
+    first, second = ends("breaks out of a stream")
+    assert "early its loop ended after 1 steps" in first
+    assert "rank 1 on node-0 has waited in all_gather" in first
     assert second.startswith("lost")
 
 

@@ -1,20 +1,24 @@
 """Streams: each row once an epoch, whoever reads it, and the same after an interruption."""
 
 import ast
+import functools
 import importlib.util
 import random
 import signal
+import unittest.mock
 
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 from raysm import training
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
 from raysm.features.training.cluster.loop.sampler import batches
 from raysm.features.training.cluster.model_file import MODEL_FILE
+from raysm.training import Parallel
 from tests.support import streaming
 from tests.support.streaming import ROWS
 from tests.support.waiting import until
@@ -209,6 +213,65 @@ class Count(IterableDataset):
             yield torch.tensor([float(number)]), torch.tensor([0.0])
 
 
+class Uneven(IterableDataset):
+    """Each rank has so many rows."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __iter__(self):
+        number, _ = training.share()
+        for row in range(self.rows[number]):
+            yield torch.tensor([float(row)]), torch.tensor([0.0])
+
+
+def averages_of_steps(parallel):
+    """Train with batch norms; return their running means after each step."""
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm1d(2)
+    model = torch.nn.Sequential(torch.nn.Linear(1, 2), norm, torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, parallel, loss=torch.nn.functional.mse_loss)
+    found = []
+    for batch in training.batches(Uneven(2, 6), batch_size=4, sharded=True):
+        training.step(batch)
+        found.append(norm.running_mean.tolist())
+    return found
+
+
+@pytest.mark.parametrize("parallel", [Parallel(), Parallel(shard=2)], ids=["ddp", "sharded"])
+def test_batch_norms_of_a_rank_whose_rows_have_run_out_keep_their_averages(ranks, parallel):
+    first, second = ranks.run(2, averages_of_steps, parallel)
+    assert len(first) == len(second) == 3
+    assert first[0] == first[1] == first[2] != [0.0, 0.0]
+
+
+def count_broadcasts():
+    """Read a stream of which this rank may have no row; return the batches and the rows received."""
+    with unittest.mock.patch.object(
+        dist, "broadcast_object_list", wraps=dist.broadcast_object_list
+    ) as broadcast:
+        read = list(training.batches(Uneven(6, 0), batch_size=2, sharded=True))
+    return len(read), broadcast.call_count
+
+
+def test_a_rank_without_any_row_receives_one_once(ranks):
+    assert ranks.run(2, count_broadcasts) == [(6, 1)] * 2
+
+
+def read_stream(stream, **options):
+    return len(list(training.batches(stream, **options)))
+
+
+def test_a_sharded_stream_without_any_row_is_refused_on_all_ranks(ranks):
+    read = functools.partial(read_stream, batch_size=4, sharded=True)
+    answers = ranks.run(2, read, Uneven(0, 0))
+    assert [type(answer) for answer in answers] == [InvalidInput] * 2
+    read = functools.partial(read, drop_last=True)
+    answers = ranks.run(2, read, Uneven(0, 3))
+    assert all("the 3 rows" in str(answer) for answer in answers), answers
+
+
 class Asks(IterableDataset):
     def __iter__(self):
         training.share()
@@ -273,6 +336,12 @@ def test_state_that_no_checkpoint_could_keep_is_refused_before_the_first_step(se
 
     with pytest.raises(InvalidRequest, match="state_dict.* plain values"):
         next(batches(Keeps(4), batch_size=1))
+
+
+@pytest.mark.parametrize(("rows", "drop_last"), [(0, False), (3, True)])
+def test_stream_that_makes_no_batch_is_refused(session, rows, drop_last):
+    with pytest.raises(InvalidInput, match=rf"the {rows} rows of the stream .* no batch of 4"):
+        list(batches(Count(rows), batch_size=4, drop_last=drop_last))
 
 
 @pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 4, 2]), (True, [4, 4])])
