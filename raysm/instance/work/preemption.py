@@ -8,7 +8,8 @@ when they have saved their work.
 Ray starts no new tasks on a node that drains, and ends a node that drains and is idle. So only a
 driver that waits for Ray Train drains the nodes: other programs may need tasks for their
 checkpoint. An actor on each node keeps the node until the driver has ended. Ray Train's own actor,
-which tells the workers, starts with them: if it is still starting, the nodes drain when it runs.
+which tells the workers, starts with them: if it is still starting, the nodes drain when it runs,
+or after a quarter of the grace period.
 """
 
 import signal
@@ -27,6 +28,9 @@ from raysm.instance.work.after_import import AfterImport
 READY_SHARE = 0.5
 """The share of the grace period that actors have to start. A process starts in one or two seconds,
 and takes longer on a busy machine; a node without an actor that keeps it is not drained."""
+WATCHER_SHARE = 0.25
+"""The share of the grace period that Ray Train's own actor has to start. The nodes drain then even
+without it, because Ray Train may start it late, and the program may use the information itself."""
 POLL_S = 0.1
 
 Handler = Callable[[int, FrameType | None], object]
@@ -96,6 +100,12 @@ class _Drain:
         except Exception as error:  # of Ray, which may be ending too
             remark(f"Ray's nodes could not be drained: {type(error).__name__}: {error}")
             return
+        if count == 0:
+            remark(
+                "no node of Ray drains, because no actor started on one in time: Ray Train's"
+                f" workers are not told that the instances end in {deadline_s - time.time():.0f} s"
+            )
+            return
         remark(
             f"Ray's {counted(count, 'node')} drain and end in {deadline_s - time.time():.0f} s:"
             " ray.train.get_preemption_info() says so in the workers of Ray Train"
@@ -124,8 +134,10 @@ class _Drain:
         reason = ray_internals.DRAIN_REASONS.find().Value("DRAIN_NODE_REASON_PREEMPTION")
         text = "SageMaker ends the job's instances"
         count = 0
-        give_up_s = time.monotonic() + READY_SHARE * self._grace_s
-        while _is_watcher_starting() and time.monotonic() < give_up_s:
+        now_s = time.monotonic()
+        drain_s = now_s + WATCHER_SHARE * self._grace_s
+        give_up_s = now_s + READY_SHARE * self._grace_s
+        while _is_watcher_starting() and time.monotonic() < drain_s:
             time.sleep(POLL_S)
         while waiting and (left_s := give_up_s - time.monotonic()) > 0:
             kept, _ = ray.wait(list(waiting), timeout=left_s)

@@ -46,6 +46,47 @@ def test_a_release_of_ray_without_it_ends_the_training_as_before_and_says_so(
     assert signal.getsignal(signal.SIGTERM) is rays_own
 
 
+WATCHER_NEVER_STARTS = """
+import os, signal, threading, ray
+from raysm.instance.work.preemption import draining
+
+@ray.remote(num_cpus=1000)
+class PreemptionWatcher:
+    pass
+
+def run():
+    os.kill(os.getpid(), signal.SIGTERM)
+    for thread in threading.enumerate():
+        if thread.name == "drain":
+            thread.join()
+
+ray.init(num_cpus=2, include_dashboard=False)
+watcher = PreemptionWatcher.remote()
+draining(run, {grace_s})()
+print("draining:", len(ray._private.state.state.get_draining_nodes()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "draining_nodes", "said"),
+    [
+        (60.0, 1, "Ray's 1 node drain and end in"),
+        (0.0, 0, "no node of Ray drains, because no actor started on one in time"),
+    ],
+)
+def test_an_actor_of_ray_train_that_never_starts_leaves_time_to_drain(
+    grace_s, draining_nodes, said
+):
+    if ray_internals.PREEMPTION_INFO.find() is None:
+        pytest.skip("this release of Ray has no ray.train.get_preemption_info()")
+    program = WATCHER_NEVER_STARTS.format(grace_s=grace_s)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240
+    )
+    assert f"draining: {draining_nodes}" in ended.stdout, ended.stderr
+    assert said in ended.stderr
+
+
 WATCHER_STARTS_LATE = """
 import os, signal, time, ray
 from raysm.instance.work.preemption import draining
