@@ -259,7 +259,8 @@ class HeadPolicy:
         count, total = 1 + len(self.connected), len(self.rules.hosts)
         every = math.ceil(total / MAX_JOINED_LINES)
         # The last ones all have a line, because one of them may be awaited for long.
-        if 1 < count <= total - every and count % every:
+        last = min(every, MAX_NAMED)
+        if 1 < count <= total - last and count % every:
             return ()
         return (life.Announce("joined", host, count=count, total=total),)
 

@@ -191,15 +191,17 @@ def test_a_ray_node_whose_instance_is_lost_is_not_counted():
     assert formed.count == 2
 
 
-def test_of_many_instances_only_some_are_announced_and_each_of_the_last():
-    life = Life(1000)
-    life.tell(*map(lifecycle.Joined, hosts(1000)[1:]))
+@pytest.mark.parametrize(("total", "every"), [(1000, 20), (5000, 100)])
+def test_of_many_instances_only_some_are_announced_and_each_of_the_last(total, every):
+    life = Life(total)
+    life.tell(*map(lifecycle.Joined, hosts(total)[1:]))
     counts = [
         each.count
         for each in life.decisions
         if isinstance(each, lifecycle.Announce) and each.name == "joined"
     ]
-    assert counts == [1, *range(20, 980, 20), *range(980, 1001)]
+    last = range(total - 19, total + 1)
+    assert counts == [1, *range(every, last[0], every), *last]
 
 
 # An instance has not joined by the deadline
