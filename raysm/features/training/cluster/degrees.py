@@ -223,8 +223,14 @@ class Parallel:
                 )
         if self.unused_parameters and self.pipeline > 1:
             raise InvalidRequest(
-                f"Parallel: unused_parameters does not go with pipeline={self.pipeline}, whose "
-                "replicas need no option for them, and whose shards do not support them"
+                f"Parallel: unused_parameters does not go with pipeline={self.pipeline}: leave it "
+                "out; pipelines with replicas need no option, and pipelines with shards cannot "
+                "train such models"
+            )
+        if self.keep_gradients and self.pipeline > 1:
+            raise InvalidRequest(
+                "Parallel: keep_gradients is for prepare(accumulate=…), which does not go with "
+                f"pipeline={self.pipeline}: leave it out"
             )
         if self.pipeline == 1:
             for name in ("microbatches", "stages_per_worker"):

@@ -76,6 +76,7 @@ def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_facto
         ({"offload_weights": True}, "offload_weights .*shards.*shard above 1"),
         ({"keep_gradients": True}, "keep_gradients .*shards.*shard above 1"),
         ({"unused_parameters": True, "pipeline": 2}, "unused_parameters .*pipeline=2"),
+        ({"keep_gradients": True, "shard": 2, "pipeline": 2}, "keep_gradients .*pipeline=2"),
         ({"data": 0}, "data .*got 0"),
         ({"pipeline": 2.0}, "pipeline .*got 2.0"),
         ({"placement": "pack"}, "placement .*'pack'.*'cluster', 'spread'"),

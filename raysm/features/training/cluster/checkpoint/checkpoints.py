@@ -41,7 +41,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     step_of,
 )
 from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
-from raysm.features.training.cluster.loop.position import WHOLE
+from raysm.features.training.cluster.loop.position import UNSHARDED
 from raysm.features.training.cluster.loop.random_state import (
     capture_state,
     restore_state,
@@ -274,7 +274,7 @@ class Checkpointing(Observer):
         position.offset = manifest.offset
         position.order = order
         # For other shares, the epoch begins again.
-        rank = 0 if order is not None and order.shares == WHOLE else session.data_rank
+        rank = 0 if order is not None and order.shares == UNSHARDED else session.data_rank
         position.stream = position_of(streams[rank]) if rank < len(streams) else None
         position.batch_before = order.batch_size if order else None
         session.reported |= manifest.reported

@@ -33,8 +33,8 @@ def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, diviso
     """
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
     # All messages are sent before the first is awaited, so that the network never waits for the
-    # next one.
-    messages = [_message(bucket) for bucket in buckets]
+    # next one. Gradients that are offloaded to the CPU are not where NCCL sends from.
+    messages = [_message(bucket).to(_device(group)) for bucket in buckets]
     for work in [dist.all_reduce(message, group=group, async_op=True) for message in messages]:
         work.wait()
     for bucket, message in zip(buckets, messages, strict=True):

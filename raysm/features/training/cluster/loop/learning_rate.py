@@ -171,11 +171,16 @@ class Rate(Observer):
         steps = rate.steps_per_epoch
         if not steps and order and order.samples is not None:
             steps = -(-order.samples // order.batch_size)
+        if order is not None and steps is None and rate.warmup_epochs:
+            raise InvalidRequest(
+                "training.scale: the data are a stream, whose length it cannot know; give "
+                "steps_per_epoch=…, or warmup_epochs=0"
+            )
         if batch is None or (steps is None and rate.warmup_epochs):
             raise InvalidRequest(
-                "training.scale: the data are a stream, or the batches the script's own, so it "
-                "cannot know the global batch or the length of an epoch; give batch=… and "
-                "steps_per_epoch=…, or read by training.batches"
+                "training.scale: the batches are the script's own, so it cannot know the global "
+                "batch or the length of an epoch; give batch=… and steps_per_epoch=…, or read by "
+                "training.batches"
             )
         return batch / rate.base_batch, round(rate.warmup_epochs * (steps or 0))
 

@@ -16,8 +16,8 @@ FIELDS = ("samples", "shuffle", "seed", "keyed")
 may differ."""
 
 
-WHOLE = "1"
-"""The number of shares of a stream that each process reads whole."""
+UNSHARDED = "1"
+"""The shares of a stream that is the same on all ranks, of whose batches each keeps its slice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class DataOrder:
     keyed: bool = False
     """The order is a keyed permutation, see ``permutation``."""
     shares: str = ""
-    """The shares of a stream: ``WHOLE``, or data ranks × their processes that read (``4 × 2``)."""
+    """The shares of a stream: ``UNSHARDED``, or data ranks × processes of each (``4 × 2``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,11 +178,16 @@ class Position:
             return
         # A checkpoint keeps one order and one offset.
         if self.is_trained:
+            samples = self.order.samples
+            data, together = (
+                ("a stream", "streams into one (torch.utils.data.ChainDataset)")
+                if samples is None
+                else (f"{samples} samples", "data sets into one (torch.utils.data.ConcatDataset)")
+            )
             raise InvalidRequest(
-                f"training.step: epoch {self.epoch} was trained on already, by a loop over "
-                f"{self.order.samples} samples: a checkpoint could not say in which of two loops "
-                "it was made; put both data sets into one (torch.utils.data.ConcatDataset), or "
-                "train on them in epochs of their own"
+                f"training.step: epoch {self.epoch} was trained on already, by a loop over {data}: "
+                "a checkpoint could not say in which of two loops it was made; put both "
+                f"{together}, or train on them in epochs of their own"
             )
         if self.offset == 0:
             return

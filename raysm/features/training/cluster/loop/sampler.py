@@ -21,7 +21,7 @@ from raysm.features.training.cluster.loop.batch import Reader, on_device
 from raysm.features.training.cluster.loop.loader import Loader
 from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, Rows, epoch_rows
 from raysm.features.training.cluster.loop.position import (
-    WHOLE,
+    UNSHARDED,
     BatchSlice,
     DataOrder,
     Position,
@@ -328,7 +328,7 @@ def _check_stream(
             f"batches: loader_workers={loader_workers}, but each process would read the whole "
             "stream: give 1, or share it out by training.share() and pass sharded=True"
         )
-    shares = f"{session.data_ranks} × {max(1, loader_workers)}" if sharded else WHOLE
+    shares = f"{session.data_ranks} × {max(1, loader_workers)}" if sharded else UNSHARDED
     return DataOrder(samples=None, batch_size=batch_size, shuffle=False, seed=seed, shares=shares)
 
 

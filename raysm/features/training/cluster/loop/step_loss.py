@@ -144,6 +144,15 @@ class StepLoss(numbers.Real):
     def __rpow__(self, other: Any) -> Any:
         return other ** float(self)
 
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        # Not at the top: NumPy takes a tenth of a second, and most trainings need none.
+        import numpy as np
+
+        return np.array(float(self), dtype)
+
     def __trunc__(self) -> int:
         return math.trunc(float(self))
 

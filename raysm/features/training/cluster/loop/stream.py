@@ -10,6 +10,7 @@ torchdata's ``StatefulDataLoader`` uses them.
 import contextlib
 import hashlib
 import itertools
+import numbers
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class Start:
     share: Share | None
     """None for a stream that is not sharded."""
     position: WorkerPosition
+    is_compared: bool = False
+    """The first rows are compared with those of other data ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +153,7 @@ class StreamReader(Dataset[Any]):
         digest = None
         if samples:
             batch = self._collated(samples[first:stop] or samples[:1], first_row + first)
-            if request.start is not None:
+            if request.start is not None and request.start.is_compared:
                 digest = _digest(self._collated(samples, first_row))
         return StreamBatch(
             batch=batch,
@@ -206,7 +209,10 @@ class StreamReader(Dataset[Any]):
 
     def _collated(self, samples: list[Any], row: int) -> Any:
         # Seeded apart from the stream: data ranks may draw differently often for their parts.
-        with seeded(iter([seed_of(self._seed, self._start.epoch, row)])) as next_batch:
+        share = self._start.share
+        # Each share counts its rows from 0, and yet draws numbers of its own.
+        place = (row,) if share is None else (share[0], row)
+        with seeded(iter([seed_of(self._seed, self._start.epoch, *place)])) as next_batch:
             next(next_batch)
             return self._collate(samples)
 
@@ -230,10 +236,17 @@ def _check_plain(state: bytes) -> None:
         ) from error
 
 
-def _digest(batch: Any) -> str:
-    digest = hashlib.sha256()
-    for leaf in pytree.tree_leaves(batch):
-        if isinstance(leaf, torch.Tensor):
-            leaf = leaf.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
-        digest.update(leaf if isinstance(leaf, bytes) else repr(leaf).encode())
-    return digest.hexdigest()
+def _digest(batch: Any) -> str | None:
+    """Return a digest of the dense tensors, numbers and strings; None if there are none."""
+    known = [
+        leaf.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+        if isinstance(leaf, torch.Tensor)
+        else repr(leaf).encode()
+        for leaf in pytree.tree_leaves(batch)
+        if _is_dense(leaf) or isinstance(leaf, (numbers.Number, str, bytes))
+    ]
+    return hashlib.sha256(b"".join(known)).hexdigest() if known else None
+
+
+def _is_dense(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided

@@ -103,7 +103,12 @@ class StreamLoop:
                 start = None
                 if number < self.readers:
                     position = begin.workers[number]
-                    start = Start(epoch=epoch, share=share(number), position=position)
+                    start = Start(
+                        epoch=epoch,
+                        share=share(number),
+                        position=position,
+                        is_compared=rank[1] > 1,
+                    )
                 has_turn = number >= begin.next_worker
                 yield StreamRequest(rows=rows if has_turn else 0, part=part, start=start)
 

@@ -31,7 +31,7 @@ from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.loop.batch import Batch
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
-from raysm.features.training.cluster.loop.position import WHOLE
+from raysm.features.training.cluster.loop.position import UNSHARDED
 from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.loop.step_loss import StepLoss
@@ -195,7 +195,7 @@ class Trainer(RankModel):
             return
         first_rank, first = orders[0]
         other = next((rank for rank, order in orders if order["digest"] != first["digest"]), None)
-        is_whole = first["shares"] == WHOLE
+        is_whole = first["shares"] == UNSHARDED
         if is_whole and other is not None:
             raise InvalidRequest(
                 f"training.batches: the stream of rank {first_rank} begins with other rows than "

@@ -333,6 +333,10 @@ def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):
     session.position.order = None
     with pytest.raises(InvalidRequest, match="batch=… and steps_per_epoch=…"):
         trained(session, scale(0.1), 1)
+    session.position.order = DataOrder(samples=None, batch_size=40, shuffle=False, seed=0)
+    with pytest.raises(InvalidRequest, match="a stream.* give steps_per_epoch=…, or"):
+        trained(session, scale(0.1), 1)
+    session.position.order = None
     told = scale(0.1, base_batch=10, warmup_epochs=0.5, batch=40, steps_per_epoch=6)
     assert trained(session, told, 4)[0] == pytest.approx([0.1, 0.2, 0.3, 0.4])
 

@@ -9,6 +9,7 @@ import pickle
 import sys
 import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -236,6 +237,15 @@ def test_a_checkpoint_of_torch_has_it_as_a_float(tmp_path):
     torch.save({"loss": loss_of(0.75)}, tmp_path / "last.pt")
     loss = torch.load(tmp_path / "last.pt")["loss"]
     assert (type(loss), loss) == (float, 0.75)
+
+
+def test_numpy_takes_it_as_a_number():
+    losses = [loss_of(0.75), loss_of(math.nan)]
+    assert np.isnan(losses).tolist() == [False, True]
+    assert np.isnan(losses[1])
+    assert np.array(losses[0], np.float32).dtype == np.float32
+    assert np.mean([loss_of(0.75), loss_of(0.25)]) == 0.5
+    assert int(loss_of(1.75)) == 1
 
 
 def test_it_is_pickled_as_a_float_and_converted_for_json():

@@ -338,6 +338,64 @@ def test_state_that_no_checkpoint_could_keep_is_refused_before_the_first_step(se
         next(batches(Keeps(4), batch_size=1))
 
 
+def test_two_streams_in_one_epoch_are_refused_with_what_makes_them_one(session):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, loss=torch.nn.functional.mse_loss)
+    epochs = training.epochs(1)
+    next(epochs)
+    for batch in batches(Count(8), batch_size=4):
+        training.step(batch)
+    reading = batches(Count(8), batch_size=4, seed=1)
+    other = next(reading)
+    with pytest.raises(InvalidRequest, match=r"a loop over a stream: .*ChainDataset"):
+        training.step(other)
+    reading.close()
+    epochs.close()
+
+
+def test_shares_draw_different_numbers_for_their_batches(session):
+    def draw(samples):
+        return torch.rand(4)
+
+    reading = batches(Count(20), batch_size=2, sharded=True, loader_workers=2, collate=draw)
+    first, second = next(reading), next(reading)
+    reading.close()
+    assert not torch.equal(first, second)
+
+
+def test_one_rank_makes_its_first_batch_once(session):
+    made = []
+    assert len(list(batches(Count(4), batch_size=2, collate=made.append))) == 2
+    assert len(made) == 2
+
+
+class Takes(torch.nn.Linear):
+    def forward(self, rows, name, other):
+        return super().forward(rows)
+
+
+def step_on_objects(name):
+    """Take a step on the same stream as all ranks, whose batches have an object, and one name."""
+
+    def collate(samples):
+        rows, targets = map(torch.stack, zip(*samples, strict=True))
+        return rows, name + str(training.rank() % len(name)), object(), targets
+
+    model = Takes(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, loss=torch.nn.functional.mse_loss)
+    reading = training.batches(Count(20), batch_size=4, collate=collate)
+    training.step(next(reading))
+    reading.close()
+    return ["well"]
+
+
+def test_streams_are_compared_by_what_equal_rows_have_alike(ranks):
+    assert ranks.run(2, step_on_objects, "a") == [["well"]] * 2
+    assert all("pass sharded=True" in str(each) for each in ranks.run(2, step_on_objects, "ab"))
+
+
 @pytest.mark.parametrize(("rows", "drop_last"), [(0, False), (3, True)])
 def test_stream_that_makes_no_batch_is_refused(session, rows, drop_last):
     with pytest.raises(InvalidInput, match=rf"the {rows} rows of the stream .* no batch of 4"):
