@@ -42,7 +42,8 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
         held = max(held, running) if was_probe else running
         execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, held))
     else:
-        # If the service fails, even a job that would replace an ended one fails.
+        # After a service error, a full quota or an unknown refusal, the number says nothing: even a
+        # job that would replace an ended one may be refused.
         execute(f"DELETE FROM room {WHERE}", key)
     found = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
     backoff = place_backoff(_backoff(found), verdict.ending, now)

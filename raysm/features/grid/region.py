@@ -182,7 +182,8 @@ class RegionApi:
 
     Calls of one region are made in order, regions in parallel.
 
-    ``between`` is called before and after every call with its name; a test ends the process there.
+    ``GridDatabase.between`` is called before and after every call with its name; a test ends the
+    process there.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class RowJobs:
     """Sends rows of a grid.
 
     Attributes:
-        tasks: All rows.
+        rows: All rows.
     """
 
     def __init__(self, request: GridRequest, services: Services = Service) -> None:

@@ -208,8 +208,9 @@ class RemoteState:
 
         If the store has changed, the lease is written with a new copy of it.
 
-        LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send
-        anything.
+        Raises:
+            LeaseLost: Another process has taken the grid.
+            Unreachable: The lease is too old to send anything.
         """
         if self._silence_s < RENEW_S:
             return
@@ -228,7 +229,11 @@ class RemoteState:
     def cover(self, attempt: str = "") -> None:
         """Ensure that this process has the lease and that an attempt's intent is in the object.
 
-        Call it before each Create and Stop; it raises as ``hold``.
+        Call it before each Create and Stop.
+
+        Raises:
+            LeaseLost: Another process has taken the grid.
+            Unreachable: The intent cannot be stored, or the lease is too old to send anything.
         """
         try:
             if (attempt and attempt not in self._covered) or self._silence_s >= RENEW_S:
