@@ -13,6 +13,7 @@ Functions of values and the time: nothing here reads the store or calls the serv
 the limits of each class of ends.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,13 @@ def create_backoff_s(attempt: Attempt, ending: Ending) -> float:
     """Return the pause before the same Create is sent again; 0 if the service has answered."""
     if not ending.is_doubtful:
         return 0.0
-    return min(MAX_REPEAT_CREATE_S, REPEAT_CREATE_S * 2.0 ** min(attempt.calls, 5))
+    return _doubled_s(REPEAT_CREATE_S, attempt.calls, MAX_REPEAT_CREATE_S)
+
+
+def _doubled_s(first_s: float, times: int, max_s: float) -> float:
+    # Not more doublings than reach the maximum: after a thousand failures a float would overflow.
+    doublings = min(times, math.ceil(math.log2(max_s / first_s)))
+    return min(max_s, first_s * 2.0**doublings)
 
 
 # -- a place and a region
@@ -58,8 +65,6 @@ MAX_PLACE_BACKOFF_S = 3_600.0
 REGION_BACKOFF_S = 15.0
 MAX_REGION_BACKOFF_S = 600.0
 """Backoff of a region that does not answer, or denies access."""
-
-MAX_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +105,7 @@ def _next_backoff(
         since_s = now if last.since_s is None else last.since_s
     until_s = now
     if failures >= threshold:
-        until_s += min(max_s, first_s * 2 ** min(failures - threshold, MAX_DOUBLINGS))
+        until_s += _doubled_s(first_s, failures - threshold, max_s)
     return Backoff(failures=failures, since_s=since_s, until_s=until_s)
 
 

@@ -49,6 +49,14 @@ def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, bucket
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
+def test_a_region_that_fails_for_months_is_left_alone_for_the_longest_backoff(store, buckets):
+    now = 0.0
+    for _ in range(1_100):
+        back_off_region(store, "r", "Could not connect", now)
+        last_s, now = now, read_market(store, buckets, [], now).closed["r"]
+    assert now - last_s == 600.0
+
+
 def test_a_place_that_refuses_again_after_days_is_left_alone_for_a_minute(store, buckets):
     now = 0.0
     for _ in range(9):

@@ -19,6 +19,8 @@ NO_ORPHAN = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND str
 
 VIEWS = """
 WITH cost AS (
+    -- "name" is a bare column: SQLite takes it from the row with max(number), since the query has
+    -- one max() and no min() (https://www.sqlite.org/lang_select.html#bareagg).
     SELECT task, max(number) AS last, name, sum(interruptions) AS interruptions,
         CASE WHEN count(*) = count(usd) THEN sum(usd) END AS usd
     FROM (
