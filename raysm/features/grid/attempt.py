@@ -73,7 +73,9 @@ class Attempt:
     """On-demand price of one instance, the highest if there are several types; None is unknown."""
     price_version: str = ""
     calls: int = 0
+    """Number of its Create calls, for their backoff; a refusal that ends it is not counted."""
     retry_s: float = 0.0
+    """Time before which its Create is not sent again; unlike ``waited_s``, not a duration."""
     is_doubtful: bool = False
     """True if the answer to a Create was lost, so that its job may still appear."""
     watch_s: float = 0.0

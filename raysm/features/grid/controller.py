@@ -16,7 +16,7 @@ from raysm.features.grid.attempt import MAX_RUNTIME_S, Attempt, AttemptState, mo
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
-from raysm.features.grid.market import Decision, Market, Offer
+from raysm.features.grid.market import ASK_AGAIN_S, Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.rates import GAUGE_S, Gauge
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
@@ -289,7 +289,8 @@ class Placer:
             usd = self._most_usd(row, offer)
             if self._exceeds_budget(row, offer, usd):
                 why = "the budget does not allow a job now"
-                return Decision(ask_at_s=self._now + 60, reasons={str(offer.place): why})
+                ask_at_s = self._now + ASK_AGAIN_S
+                return Decision(ask_at_s=ask_at_s, reasons={str(offer.place): why})
             region = offer.place.region
             if self._limiter.take(region, "create", self._now):
                 self._in_use[offer.place] += row.count or offer.count

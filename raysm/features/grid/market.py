@@ -22,6 +22,9 @@ OUTPACED_S = 60.0
 """Seconds for which a place is passed over at the end of a grid; meanwhile some jobs of faster
 places end."""
 
+ASK_AGAIN_S = 60.0
+"""Seconds after which a row asks again if it waits for the end of a job, whose time is unknown."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
@@ -148,9 +151,12 @@ class Market:
         if held is not None and in_use + count > held + max(count, held // PROBE_DIVISOR):
             # Otherwise each end of a backoff would send all waiting rows: only 76 of 3,672 such
             # jobs ran.
-            return now + 60, f"it ran out at {held} instances, so only a few more are tried"
+            return (
+                now + ASK_AGAIN_S,
+                f"it ran out at {held} instances, so only a few more are tried",
+            )
         if quota is not None and in_use + quota.used_by_others + count > quota.limit:
-            return now + 60, f"all of the quota of {quota.limit} is in use"
+            return now + ASK_AGAIN_S, f"all of the quota of {quota.limit} is in use"
         return None
 
     def outpaces(self, places: Collection[Place], place: Place, row: Row, now: float) -> bool:
