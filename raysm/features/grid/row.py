@@ -24,6 +24,12 @@ UNKNOWN_S = 3600.0
 prices."""
 
 
+def row_label(position: int, key: str = "") -> str:
+    """Return how messages name a row: ``row 3 (stuttgart)``. They count rows from 1."""
+    number = f"row {position + 1}"
+    return f"{number} ({key})" if key else number
+
+
 class RowState(StrEnum):
     """The state of a row."""
 
@@ -90,20 +96,21 @@ class Row:
     def __post_init__(self) -> None:
         if not self.key:
             raise InvalidRequest(
-                f"row {self.position}: its key is empty; "
-                "choose a key column with a value in each row"
+                f"{self.label}: its key is empty; choose a key column with a value in each row"
             )
         for channel in self.inputs.keys() & self.manifests.keys():
             raise InvalidRequest(
-                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} "
+                f"{self.label}: input_{channel} and manifest_{channel} "
                 f"both give the channel {channel!r}; leave one of the two empty"
             )
         for name in ("count", "max_runtime_s"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidRequest(
-                    f"row {self.position} ({self.key}): {name} must be at least 1, got {value}"
-                )
+                raise InvalidRequest(f"{self.label}: {name} must be at least 1, got {value}")
+
+    @property
+    def label(self) -> str:
+        return row_label(self.position, self.key)
 
     @property
     def addresses(self) -> Mapping[str, str]:

@@ -238,7 +238,7 @@ class Template:
     def job(
         self, row: Row, place: Place, count: int, account: Callable[[], str] = lambda: ""
     ) -> Filled:
-        where = f"row {row.position + 1} ({row.key})"
+        where = row.label
         values: dict[str, Value] = {
             **row.parameters,
             "key": row.key,

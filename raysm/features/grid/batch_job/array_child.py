@@ -71,10 +71,7 @@ class RowJobs:
         region = row.region or next(iter(self._request.regions), None)
         region = region or own_region(self._request.template.target, self._services)
         if region is None:
-            raise InvalidRequest(
-                f"row {row.position} ({row.key}) names no region; "
-                "give --regions, or a column region"
-            )
+            raise InvalidRequest(f"{row.label} names no region; give --regions, or a column region")
         service = self._services(self._request.template.target.in_region(region))
         grid = self._grid(service)
         for number in itertools.count(1):
@@ -101,9 +98,7 @@ class RowJobs:
     def _attempt(self, grid: GridRecord, row: Row, number: int, region: str) -> Attempt:
         types = row.instance_types or self._request.instance_types
         if not types:
-            raise InvalidRequest(
-                f"row {row.position} ({row.key}) names no instance type; give --instance-type"
-            )
+            raise InvalidRequest(f"{row.label} names no instance type; give --instance-type")
         limits = self._request.template.options.get("limits") or Limits()
         return Attempt(
             row_key=row.key,

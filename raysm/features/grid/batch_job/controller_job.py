@@ -232,7 +232,7 @@ def _inputs(grid: PlannedGrid) -> Iterator[tuple[str, str]]:
         yield f"the input {channel!r}", item.uri if isinstance(item, Input) else str(item)
     for row in grid.rows:
         for channel, uri in row.addresses.items():
-            yield f"row {row.position + 1} ({row.key}): its input {channel!r}", uri
+            yield f"{row.label}: its input {channel!r}", uri
 
 
 def check_database(request: GridRequest, definition: Definition) -> None:

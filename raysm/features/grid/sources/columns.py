@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from raysm.errors import InvalidRequest
-from raysm.features.grid.row import Row, Value
+from raysm.features.grid.row import Row, Value, row_label
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class Table:
         return (
             f"{self.origin}, line {self.lines[row]}"
             if self.lines is not None
-            else f"{self.origin}, row {row + 1}"
+            else f"{self.origin}, {row_label(row)}"
         )
 
 

@@ -18,6 +18,7 @@ from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage
 from raysm.core.request import Local, Target
 from raysm.errors import InvalidRequest, used_by
+from raysm.features.grid.row import row_label
 from raysm.features.grid.sources.columns import Table, plain
 from raysm.features.grid.sources.databases import Query, database_of, kept_name
 
@@ -246,16 +247,17 @@ class Records(Source):
         return {"records": len(self.records)}
 
     def read(self, max_rows: int) -> Table:
-        for place, record in enumerate(self.records, 1):
+        for index, record in enumerate(self.records):
             if not isinstance(record, Mapping):
                 raise InvalidRequest(
-                    f"rows, row {place}: "
+                    f"rows, {row_label(index)}: "
                     f"expected a dictionary with a value for each column, got {record!r:.60}"
                 )
             for name in record:
                 if not isinstance(name, str):
                     raise InvalidRequest(
-                        f"rows, row {place}: the name of the column {name!r} is not text; rename it"
+                        f"rows, {row_label(index)}: "
+                        f"the name of the column {name!r} is not text; rename it"
                     )
         return _of_records(self.records, "rows", max_rows)
 

@@ -190,7 +190,7 @@ def test_a_row_without_a_type_of_instance_is_refused(grid):
         untyped.request([{"key": "a", "instance_type": "ml.m5.large"}], name="untyped"),
         grid.service,
     )
-    with pytest.raises(InvalidRequest, match=r"row 1 \(b\)"):
+    with pytest.raises(InvalidRequest, match=r"row 2 \(b\)"):
         row_jobs.send(Row(key="b", position=1))
 
 

@@ -300,6 +300,20 @@ def test_a_manifest_is_a_channel_too_which_the_row_has_once():
 
 
 @pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"key": ""}, "row 2: "),
+        ({"key": "b", "count": 0}, r"row 2 \(b\): count"),
+        ({"key": "b", "inputs": {"x": "s3://a"}, "manifests": {"x": "s3://b"}}, r"row 2 \(b\): "),
+    ],
+    ids=["key", "count", "channel"],
+)
+def test_messages_about_a_row_count_from_1(values, named):
+    with pytest.raises(InvalidRequest, match=f"^{named}"):
+        Row(position=1, **values)
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [
         ("count", "x"),
