@@ -114,21 +114,18 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     if backoff is None:
         return
     execute(
-        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE "
+        "INSERT INTO region (name, since_s, closed_s, failures, reason) "
+        "VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE "
         "SET since_s = ?2, closed_s = ?3, failures = ?4, reason = ?5",
         (region, backoff.since_s, backoff.until_s, backoff.failures, reason),
     )
     store.events.add(now, "", "closed", f"{region} for {backoff.until_s - now:.0f} s: {reason}")
 
 
-def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
+def record_answer(store: Store, region: str, *, opens: bool = False) -> None:
     """Record that a region has answered; with ``opens`` it accepted a job and its backoff ends."""
-    store.database.execute(
-        "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) "
-        "DO UPDATE SET heard_s = ?2, since_s = NULL"
-        + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
-        (region, now),
-    )
+    ended = ", closed_s = 0, failures = 0, reason = ''" if opens else ""
+    store.database.execute(f"UPDATE region SET since_s = NULL{ended} WHERE name = ?", (region,))
 
 
 def market_in_use(store: Store) -> Counter[Place]:

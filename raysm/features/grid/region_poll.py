@@ -158,7 +158,7 @@ class RegionPoll:
                 raise
             return False
         with self._store.database.transaction("page"):
-            record_answer(self._store, self.region, now)
+            record_answer(self._store, self.region)
             # NameContains matches anywhere in a name. Jobs that have not changed, or already wait
             # for Describe, are not looked up again; there may be thousands.
             own = [
@@ -245,7 +245,7 @@ class RegionPoll:
         # The attempts, read before the calls, are unchanged: the fence shows that no other process
         # wrote.
         with self._store.database.transaction("described"):
-            record_answer(self._store, self.region, now)
+            record_answer(self._store, self.region)
             for name, answer in answers.items():
                 attempt = attempts.get(name)
                 if attempt is None or attempt.state is AttemptState.ENDED:

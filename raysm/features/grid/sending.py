@@ -103,7 +103,7 @@ def _store_answers(
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):
-            record_answer(store, region, now, opens=True)
+            record_answer(store, region, opens=True)
             for attempt in accepted:
                 store.attempts.move(
                     attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1

@@ -92,9 +92,9 @@ def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store,
     back_off_region(store, "r", "Could not connect", 0.0)
     assert read_market(store, buckets, [], 1.0).closed == {"r": 15.0}
     back_off_region(store, "r", "Could not connect", 15.0)
-    record_answer(store, "r", 16.0)
+    record_answer(store, "r")
     assert read_market(store, buckets, [], 16.0).closed == {"r": 45.0}
-    record_answer(store, "r", 17.0, opens=True)
+    record_answer(store, "r", opens=True)
     assert read_market(store, buckets, [], 17.0).closed == {}
 
 

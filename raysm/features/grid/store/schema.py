@@ -81,6 +81,7 @@ CREATE TABLE room (region TEXT, instance_type TEXT, spot INTEGER, held INTEGER N
 CREATE TABLE quota (region TEXT, instance_type TEXT, spot INTEGER, instances INTEGER NOT NULL,
     used_by_others INTEGER NOT NULL, source TEXT NOT NULL, learned_s REAL NOT NULL,
     PRIMARY KEY (region, instance_type, spot)) STRICT, WITHOUT ROWID;
+-- heard_s is unused: earlier versions that open this file write it.
 CREATE TABLE region (name TEXT PRIMARY KEY, since_s REAL, closed_s REAL NOT NULL,
     failures INTEGER NOT NULL, reason TEXT NOT NULL, heard_s REAL) STRICT, WITHOUT ROWID;
 CREATE TABLE lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL,
