@@ -95,19 +95,19 @@ def assign(
         rates, reasons = shapes[key]
         seconds = {name: placement.seconds(row, offer) for name, offer in types.items()}
         best: tuple[tuple[int, float], int, Worth, float] | None = None
-        for place, rate in rates:
-            offer = placement.offers[place]
-            start_s = _start_s(free[place], row.count or offer.count)
+        for index, rate in rates:
+            offer = placement.offers[index]
+            start_s = _start_s(free[index], row.count or offer.count)
             worth = rate.worth(seconds[offer.place.instance_type], start_s)
             score = worth.score(placement.waiting_usd_per_hour)
             if best is None or score < best[0]:
-                best = score, place, rate.worth(worth.seconds), start_s
+                best = score, index, rate.worth(worth.seconds), start_s
         if best is None:
             assigned[row.position] = Assigned(row=row, offer=None, reasons=reasons)
             continue
-        _, place, worth, start_s = best
-        made = Assigned(row=row, offer=placement.offers[place], worth=worth, start_s=start_s)
-        if (times := free[place]) is not None:
+        _, index, worth, start_s = best
+        made = Assigned(row=row, offer=placement.offers[index], worth=worth, start_s=start_s)
+        if (times := free[index]) is not None:
             for _ in range(made.count):
                 # The quota is used from Create on, not only from the start of the instances.
                 heapq.heapreplace(times, start_s + worth.wait_s + (worth.seconds or 0.0))
@@ -126,7 +126,7 @@ def _rates_and_refusals(
 ) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
     rates = []
     reasons = {}
-    for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
+    for index, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
         count = row.count or offer.count
         why = why_unfit(row, offer, placement.move_data)
         if why is None and limit is not None and limit < count:
@@ -137,7 +137,7 @@ def _rates_and_refusals(
         if why:
             reasons[str(offer.place)] = why
         else:
-            rates.append((place, placement.rate(row, offer)))
+            rates.append((index, placement.rate(row, offer)))
     return rates, reasons
 
 

@@ -111,7 +111,7 @@ def read_rates(service: Service, names: Sequence[str], metric: str) -> Mapping[s
     answer = service.call(
         "cloudwatch",
         "get_metric_data",
-        MetricDataQueries=[_query(place, name, metric) for place, name in enumerate(names)],
+        MetricDataQueries=[_query(index, name, metric) for index, name in enumerate(names)],
         StartTime=now - RECENT,
         # The current minute has a value, too.
         EndTime=now + timedelta(seconds=PERIOD_S),
@@ -119,16 +119,16 @@ def read_rates(service: Service, names: Sequence[str], metric: str) -> Mapping[s
     )
     series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
     return {
-        name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")
+        name: series[f"j{index}"][0] for index, name in enumerate(names) if series.get(f"j{index}")
     }
 
 
-def _query(place: int, name: str, metric: str) -> dict[str, Any]:
+def _query(index: int, name: str, metric: str) -> dict[str, Any]:
     dimensions = [{"Name": TRAINING.name_key, "Value": name}]
     of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
     # A job's name cannot be an Id: it has hyphens.
     return {
-        "Id": f"j{place}",
+        "Id": f"j{index}",
         "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"},
     }
 

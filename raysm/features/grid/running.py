@@ -50,7 +50,7 @@ LAST_WRITE_BACK_S = 600.0
 UNREACHABLE_S = 5.0
 """Pause before an unreachable lease is tried again."""
 
-LIMITS = "rates.sqlite"
+BUCKETS_FILE = "rates.sqlite"
 """File of the token buckets of all grids of this machine, since rates are the account's; ``.db``
 files are grids."""
 
@@ -184,7 +184,7 @@ def open_running(
         added = _store_request(grid, store, now, clock)
         if goes_on:
             store.go_on(now)
-        limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
+        limiter = Limiter(path.parent / BUCKETS_FILE, account=account_of(target), moment=clock.now)
         controller = _make_controller(grid, store, limiter, services, path, now, state)
         keep_target(
             path, GridTarget(target=target, controller=None if kept is None else kept.controller)
@@ -373,7 +373,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
             account = account_of(kept.target)
             for name in removed_regions_in_use(store, [], grid.clock.now()):
                 removed[name] = _open_region(kept.target, services, never, name)
-        limiter = Limiter(path.parent / LIMITS, account=account, moment=grid.clock.now)
+        limiter = Limiter(path.parent / BUCKETS_FILE, account=account, moment=grid.clock.now)
         try:
             controller = Controller(
                 store, {}, placement_of(grid.rules, []), limiter, removed=removed

@@ -28,9 +28,9 @@ class Table:
     """For a text file, the line on which each row begins."""
 
     def __post_init__(self) -> None:
-        for place, name in enumerate(self.columns, 1):
+        for number, name in enumerate(self.columns, 1):
             if not name:
-                raise InvalidRequest(f"{self.origin}: column {place} has no name; give it one")
+                raise InvalidRequest(f"{self.origin}: column {number} has no name; give it one")
         double = [name for name, times in Counter(self.columns).items() if times > 1]
         if double:
             raise InvalidRequest(
@@ -222,45 +222,45 @@ class _Reader:
         self.members: list[tuple[int, str, str]] = []
         self.parameters: list[tuple[int, str]] = []
         self.alike: Counter[str] = Counter()
-        for place, name in enumerate(columns):
+        for index, name in enumerate(columns):
             family = _family(name)
             if name in COLUMNS:
-                self.own.append((place, COLUMNS[name]))
+                self.own.append((index, COLUMNS[name]))
             elif family is not None:
-                self.members.append((place, *family))
+                self.members.append((index, *family))
             else:
-                self.parameters.append((place, name))
+                self.parameters.append((index, name))
 
-    def row(self, values: tuple[Any, ...], index: int, where: Callable[[int], str]) -> Row:
+    def row(self, values: tuple[Any, ...], row_index: int, where: Callable[[int], str]) -> Row:
         fields: dict[str, Any] = {}
         parameters: dict[str, Value] = {}
         # The column that an error message names.
-        place = 0
+        index = 0
         try:
-            for place, column in self.own:
-                value = plain(values[place])
+            for index, column in self.own:
+                value = plain(values[index])
                 if value is not None:
                     fields[column.field] = column.read(value)
-            for place, name in self.parameters:
-                parameters[name] = plain(values[place])
+            for index, name in self.parameters:
+                parameters[name] = plain(values[index])
             # Empty values, like those of fields above, leave the choice to the grid.
-            for place, field, name in self.members:
-                value = plain(values[place])
+            for index, field, name in self.members:
+                value = plain(values[index])
                 if value is not None:
                     fields.setdefault(field, {})[name] = str(value)
         except ValueError as error:
-            shown = f"{values[place]!r:.60}"
+            shown = f"{values[index]!r:.60}"
             raise InvalidRequest(
-                f"{where(index)}, column {self.names[place]!r}: {shown}: {error}"
+                f"{where(row_index)}, column {self.names[index]!r}: {shown}: {error}"
             ) from error
         if "key" in self.names and "key" not in fields:
             raise InvalidRequest(
-                f"{where(index)}: the column 'key' is empty; "
+                f"{where(row_index)}: the column 'key' is empty; "
                 "give every row a key, or leave the column out"
             )
         # A key made from the content stays the same if the rows are in another order.
         key = fields.pop("key", None) or self._content_key(values)
-        return Row(key=key, position=index, parameters=parameters, **fields)
+        return Row(key=key, position=row_index, parameters=parameters, **fields)
 
     def _content_key(self, values: Iterable[Any]) -> str:
         pairs: dict[str, Value] = dict(zip(self.names, map(plain, values), strict=True))
