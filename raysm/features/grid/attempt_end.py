@@ -9,7 +9,7 @@ from typing import Any
 
 from raysm.core.client.job.description import Description
 from raysm.features.grid.attempt import Attempt, AttemptState, most_billed_s
-from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
+from raysm.features.grid.capacity import back_off_place, back_off_region, learn_quota, record_start
 from raysm.features.grid.endings import Verdict, find_ending
 from raysm.features.grid.retry_policy import LANDING_S, WATCH_S, row_state_after
 from raysm.features.grid.row import RowState
@@ -26,8 +26,8 @@ def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes
     return store.attempts.move(attempt, now, **changes)
 
 
-def end_refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    """End an attempt that the service refused."""
+def end_without_job(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """End an attempt that was refused or never sent."""
     ended = _end(
         store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0
     )
@@ -151,7 +151,7 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
     if verdict.ending.backoff_after:
         # If the service could choose among types, none of them was available.
         for name in attempt.types:
-            record_refusal(store, replace(attempt, instance_type=name), verdict, now)
+            back_off_place(store, replace(attempt, instance_type=name), verdict, now)
     if verdict.ending.closes_region:
         back_off_region(store, attempt.region, verdict.reason, now)
 

@@ -29,7 +29,8 @@ another Create would show that it has ended."""
 WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
 
 
-def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+def back_off_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """Send nothing to a place for a while, since it gave no instances or its jobs fail."""
     place = place_of(attempt)
     execute = store.database.execute
     key = _key(place)

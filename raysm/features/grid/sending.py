@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.attempt_end import end_refused
+from raysm.features.grid.attempt_end import end_without_job
 from raysm.features.grid.capacity import back_off_region, record_answer
 from raysm.features.grid.endings import Verdict, classify_refusal
 from raysm.features.grid.region import RegionApi
@@ -127,7 +127,7 @@ def _store_answers(
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     ending = verdict.ending
     if ending.is_end:
-        end_refused(store, attempt, verdict, now)
+        end_without_job(store, attempt, verdict, now)
         return
     doubtful = attempt.is_doubtful or ending.is_doubtful
     retry_s = now + create_backoff_s(attempt, ending)

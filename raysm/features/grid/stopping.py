@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.attempt_end import end_refused
+from raysm.features.grid.attempt_end import end_without_job
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
 from raysm.features.grid.region_poll import RegionPoll
@@ -111,7 +111,7 @@ def _landed_s(attempt: Attempt) -> float:
 
 def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     with store.database.transaction("never sent"):
-        end_refused(store, attempt, verdict, now)
+        end_without_job(store, attempt, verdict, now)
 
 
 def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> list[str]:

@@ -4,11 +4,11 @@ import pytest
 
 from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.capacity import (
+    back_off_place,
     back_off_region,
     learn_quota,
     read_market,
     record_answer,
-    record_refusal,
     record_start,
 )
 from raysm.features.grid.endings import ENDINGS, Verdict
@@ -42,7 +42,7 @@ def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, bucket
     now = 0.0
     pauses = []
     for _ in range(8):
-        record_refusal(store, attempt(), NO_CAPACITY, now)
+        back_off_place(store, attempt(), NO_CAPACITY, now)
         until = read_market(store, buckets, [], now).blocked[PLACE]
         pauses.append(round((until - now) / 60))
         now = until
@@ -60,18 +60,18 @@ def test_a_region_that_fails_for_months_is_left_alone_for_the_longest_backoff(st
 def test_a_place_that_refuses_again_after_days_is_left_alone_for_a_minute(store, buckets):
     now = 0.0
     for _ in range(9):
-        record_refusal(store, attempt(), NO_CAPACITY, now)
+        back_off_place(store, attempt(), NO_CAPACITY, now)
         now = read_market(store, buckets, [], now).blocked[PLACE]
     now += 3 * 24 * 3600
-    record_refusal(store, attempt(), NO_CAPACITY, now)
+    back_off_place(store, attempt(), NO_CAPACITY, now)
     assert read_market(store, buckets, [], now).blocked == {PLACE: now + 60.0}
 
 
 def test_a_service_error_blocks_from_the_second_in_a_row(store, buckets):
     verdict = Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError")
-    record_refusal(store, attempt(), verdict, 0.0)
+    back_off_place(store, attempt(), verdict, 0.0)
     assert read_market(store, buckets, [], 0.0).blocked == {}
-    record_refusal(store, attempt(), verdict, 1.0)
+    back_off_place(store, attempt(), verdict, 1.0)
     assert read_market(store, buckets, [], 1.0).blocked == {PLACE: 61.0}
 
 
@@ -111,7 +111,7 @@ def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_h
 ):
     assert held(store, buckets) is None
     running(store, "a", 4)
-    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    back_off_place(store, attempt(), NO_CAPACITY, 0.0)
     assert held(store, buckets) == 4
     running(store, "b", 2)
     record_start(store, attempt(name="b", state=AttemptState.RUNNING))
@@ -120,15 +120,15 @@ def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_h
 
 def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, buckets):
     running(store, "a", 4)
-    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    back_off_place(store, attempt(), NO_CAPACITY, 0.0)
     (running_one,) = store.attempts.open()
     store.attempts.move(running_one, 1.0, state=AttemptState.ENDED)
     store.attempts.insert(attempt(name="b", row_key="b", count=3, state=AttemptState.PENDING))
-    record_refusal(store, attempt(), NO_CAPACITY, 1.0)
+    back_off_place(store, attempt(), NO_CAPACITY, 1.0)
     assert held(store, buckets) == 4
     # It had four, and now refuses one of two.
     store.attempts.move(store.attempts.find("b"), 2.0, state=AttemptState.ENDED)
-    record_refusal(store, attempt(), NO_CAPACITY, 2.0)
+    back_off_place(store, attempt(), NO_CAPACITY, 2.0)
     assert held(store, buckets) == 0
 
 

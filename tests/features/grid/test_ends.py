@@ -11,7 +11,7 @@ from raysm.core.protocol.home import Clock
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import CredentialsExpired, ServiceError
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.attempt_end import add_cost, end_refused
+from raysm.features.grid.attempt_end import add_cost, end_without_job
 from raysm.features.grid.endings import (
     ENDINGS,
     Verdict,
@@ -457,7 +457,7 @@ def bench(tmp_path):
 def end(bench, name, now=None, reason="why"):
     (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
-        end_refused(
+        end_without_job(
             bench.store,
             attempt,
             Verdict(ending=ENDINGS[name], reason=reason),
@@ -570,7 +570,7 @@ def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench.step()
     (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
-        end_refused(
+        end_without_job(
             bench.store,
             attempt,
             Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"),
