@@ -1,18 +1,20 @@
 """The store keeps rows and what became of them, whatever happens between two calls; fields are checked."""
 
+import contextlib
 import dataclasses
 import math
 import re
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from raysm.core.protocol.home import Clock
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.grid.attempt import Attempt
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.capacity import read_market
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
@@ -28,6 +30,8 @@ from raysm.features.grid.store.store import GridRecord, Store, path_of
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
+
+RECORDED = Path(__file__).parents[2] / "support" / "recorded"
 
 ROW = Row(
     key="a",
@@ -240,15 +244,49 @@ def test_tables_of_another_version_are_left_alone(tmp_path, database):
         GridDatabase(tmp_path / "g.db")
 
 
-def test_file_of_the_version_before_is_read_with_its_attempts(tmp_path, database):
-    connection = database.connection
-    connection.execute("ALTER TABLE attempt DROP COLUMN waited_s")
-    connection.execute("PRAGMA user_version = 13")
-    database.close()
-    store = Store(tmp_path / "g.db")
-    assert store.attempts.all() == []
-    assert store.database.connection.execute("PRAGMA user_version").fetchone()[0] == 14
+def write_recorded(path, version):
+    """Write the file of a grid as raysm wrote it when its tables were of this version."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript((RECORDED / f"grid_{version}.sql").read_text())
+
+
+def columns(database):
+    return {
+        (table, *column[1:])
+        for (table,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        for column in database.execute("SELECT * FROM pragma_table_info(?)", (table,))
+    }
+
+
+@pytest.mark.parametrize("version", [*schema.MIGRATIONS, schema.VERSION])
+def test_a_file_of_each_known_version_opens_with_its_rows(tmp_path, database, version):
+    write_recorded(tmp_path / "old.db", version)
+    store = Store(tmp_path / "old.db")
+    assert columns(store.database) == columns(database)
+    assert store.database.value("PRAGMA user_version") == schema.VERSION
+    assert store.grid().rules == Rules(max_cost=50.0)
+    assert [(each.row.key, each.row.parameters, each.state) for each in store.rows.all()] == [
+        ("stuttgart", {"lr": 0.1}, RowState.PLACED),
+        ("ulm", {"lr": 0.2}, RowState.WAITING),
+    ]
+    (attempt,) = store.attempts.open()
+    assert (attempt.row_key, attempt.state) == ("stuttgart", AttemptState.RUNNING)
+    ended = {"state": AttemptState.ENDED, "waited_s": 288.0}
+    store.attempts.move(attempt, 2_000.0, **ended)
+    assert store.attempts.open_count() == 0
     store.close()
+
+
+def test_a_file_passes_through_each_version_after_its_own(tmp_path, monkeypatch):
+    oldest = min(schema.MIGRATIONS)
+    monkeypatch.setitem(schema.MIGRATIONS, oldest - 1, "ALTER TABLE attempt ADD COLUMN extra TEXT")
+    write_recorded(tmp_path / "old.db", oldest)
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {oldest - 1}")
+    database = GridDatabase(tmp_path / "old.db")
+    assert {"extra", "waited_s"} <= {name for table, name, *_ in columns(database)}
+    assert sorted(schema.MIGRATIONS) == [*range(oldest - 1, schema.VERSION)]
+    database.close()
 
 
 def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):

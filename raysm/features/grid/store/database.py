@@ -130,7 +130,8 @@ class GridDatabase:
                 for statement in (*SCHEMA.split(";"), *TRIGGERS):
                     self.connection.execute(statement)
             elif version in MIGRATIONS:
-                self.connection.execute(MIGRATIONS[version])
+                for each in range(version, VERSION):
+                    self.connection.execute(MIGRATIONS[each])
             if version == 0 or version in MIGRATIONS:
                 self.connection.execute(f"PRAGMA user_version = {VERSION}")
         if version not in (0, VERSION, *MIGRATIONS):

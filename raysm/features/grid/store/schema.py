@@ -93,7 +93,7 @@ CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOU
 """
 
 MIGRATIONS = {13: "ALTER TABLE attempt ADD COLUMN waited_s REAL"}
-"""What makes the tables of an earlier version those of this one."""
+"""By version, the statement that makes its tables those of the next version."""
 
 _ADD = f"""
     INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot,
