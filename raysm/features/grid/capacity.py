@@ -26,6 +26,7 @@ OTHERS_S = 600.0
 """Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only
 another Create would show that it has ended."""
 
+KEY = "region, instance_type, spot"
 WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
 
 
@@ -41,7 +42,7 @@ def back_off_place(store: Store, attempt: Attempt, verdict: Verdict, now: float)
         running = _running(store, place)
         was_probe = market_in_use(store)[place] + attempt.count > held
         held = max(held, running) if was_probe else running
-        execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, held))
+        execute(f"INSERT OR REPLACE INTO room ({KEY}, held) VALUES (?, ?, ?, ?)", (*key, held))
     else:
         # After a service error, a full quota or an unknown refusal, the number says nothing: even a
         # job that would replace an ended one may be refused.
@@ -50,8 +51,11 @@ def back_off_place(store: Store, attempt: Attempt, verdict: Verdict, now: float)
     backoff = place_backoff(_backoff(found), verdict.ending, now)
     if backoff is None:
         return
-    values = (*key, backoff.since_s, backoff.until_s, backoff.failures, verdict.reason)
-    execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    execute(
+        f"INSERT OR REPLACE INTO block ({KEY}, since_s, until_s, failures, reason) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*key, backoff.since_s, backoff.until_s, backoff.failures, verdict.reason),
+    )
     if backoff.until_s > now:
         text = f"{place} for {(backoff.until_s - now) / 60:.0f} min: {verdict.reason}"
         store.events.add(now, "", "blocked", text, attempt=attempt.name)
@@ -100,7 +104,8 @@ def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
     store.database.execute(
-        "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT OR REPLACE INTO quota ({KEY}, instances, used_by_others, source, learned_s) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*_key(place), quota.limit, quota.used_by_others, quota.source, now),
     )
 

@@ -228,7 +228,9 @@ class Limiter:
             bucket.refused_s,
         )
         self._database.execute(
-            "INSERT OR REPLACE INTO call_rate VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *values)
+            "INSERT OR REPLACE INTO call_rate (name, rate, tokens, at_s, is_measured, answered, "
+            "refused_s) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (name, *values),
         )
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:

@@ -194,7 +194,8 @@ class RemoteState:
         # The fence is higher than in this file, so that a process that slept does not take the
         # lease for its own.
         copy.execute(
-            "INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,)
+            "INSERT INTO lease (one, owner, fence, until_s) VALUES (1, 'nobody', ?, 0)",
+            ((row["fence"] if row else 0) + 1,),
         )
         copy.commit()
         copy.backup(database.connection)

@@ -42,7 +42,8 @@ class Costs:
         usd = attempt.usd or 0.0
         wasted, again = (usd, 0.0) if is_waste else (0.0, attempt.again_usd)
         self._database.execute(
-            "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE "
+            "INSERT INTO spent (region, usd, wasted_usd, saved_usd, again_usd, unpriced) "
+            "VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE "
             "SET usd = usd + ?2, wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, "
             "again_usd = again_usd + ?5, unpriced = unpriced + ?6",
             (attempt.region, usd, wasted, saved_usd, again, int(attempt.usd is None)),
@@ -80,13 +81,18 @@ class Rates:
         self._database = database
 
     def keep(self, name: str, value: float, now: float) -> None:
-        self._database.execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
+        self._database.execute(
+            "INSERT OR REPLACE INTO rate (attempt, value, at_s) VALUES (?, ?, ?)",
+            (name, value, now),
+        )
 
     def keep_all(self, values: Mapping[str, float], now: float) -> None:
         for name, value in values.items():
             self.keep(name, value, now)
         point = (now, sum(values.values()), len(values))
-        self._database.execute("INSERT OR REPLACE INTO rate_history VALUES (?, ?, ?)", point)
+        self._database.execute(
+            "INSERT OR REPLACE INTO rate_history (at_s, value, jobs) VALUES (?, ?, ?)", point
+        )
         if self._database.value("SELECT count(*) FROM rate_history") > MAX_RATES:
             self._database.execute(
                 "DELETE FROM rate_history WHERE at_s IN (SELECT at_s FROM (SELECT at_s, "

@@ -249,7 +249,8 @@ class GridDatabase:
             else:
                 fence = (row["fence"] if row else 0) + 1
             self.connection.execute(
-                "INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S)
+                "INSERT OR REPLACE INTO lease (one, owner, fence, until_s) VALUES (1, ?, ?, ?)",
+                (owner, fence, now + LEASE_S),
             )
         self.fence = fence
         return row is not None and not mine

@@ -90,7 +90,9 @@ class Rows:
         self._database.change_state("task", "key", key, was, {"state": state.value, **changes})
         seq = self._events.add(now, was, state, str(changes.get("reason", "")), row_key=key)
         # In the same transaction, so that no state is missing in the user's database.
-        self._database.execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
+        self._database.execute(
+            "INSERT OR REPLACE INTO outbox (task, seq) VALUES (?, ?)", (key, seq)
+        )
 
     def bind(self, row: Row, region: str) -> None:
         """Let a row wait apart from those that may run elsewhere, which it must not hold up."""

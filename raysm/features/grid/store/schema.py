@@ -96,8 +96,9 @@ MIGRATIONS = {13: "ALTER TABLE attempt ADD COLUMN waited_s REAL"}
 """By version, the statement that makes its tables those of the next version."""
 
 _ADD = f"""
-    INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot,
-        coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
+    INSERT INTO in_use
+        (region, instance_type, spot, usd_per_hour, attempts, instances, instance_s)
+    VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
         NEW.count * (NEW.max_runtime_s + {STOP_GRACE_S}))
     ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
         instance_s = instance_s + excluded.instance_s;

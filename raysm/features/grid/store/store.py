@@ -117,9 +117,10 @@ class Store:
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
                 # A later grid of the same name must not mistake this grid's jobs for its own.
                 run = "".join(secrets.choice(ALPHABET) for _ in range(6))
-                row = (name, run, "open", "", json.dumps(to_json(rules)), template, source, now, 0)
                 self._execute(
-                    "INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row
+                    "INSERT INTO grid (name, run, state, why, rules, template, source, created_s) "
+                    "VALUES (?, ?, 'open', '', ?, ?, ?, ?)",
+                    (name, run, json.dumps(to_json(rules)), template, source, now),
                 )
         return self.grid()
 
@@ -212,7 +213,7 @@ class Store:
             seq = self.events.add(now, "", "waiting", f"{number} rows are tried again")
             # Otherwise the user's database would show their old states until they are sent.
             self._execute(
-                f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}",
+                f"INSERT OR REPLACE INTO outbox (task, seq) SELECT key, ? FROM task WHERE {ended}",
                 (seq, *chosen),
             )
             changes = "state = 'waiting', retries_left = ?, after_s = 0, reason = ''"
