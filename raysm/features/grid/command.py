@@ -38,7 +38,7 @@ from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
-from raysm.features.grid.store.store import path_of
+from raysm.features.grid.store.store import GridState, path_of
 from raysm.features.grid.template import Template
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
@@ -455,12 +455,12 @@ def _table(arguments: Arguments, console: Console) -> None:
 
 def _stop(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
-    if grid.status().state == "closed":
+    if grid.status().state == GridState.CLOSED:
         _answer(
             arguments,
             console,
             f"{grid.name} is closed and has no open jobs",
-            state="closed",
+            state=GridState.CLOSED,
             open=0,
         )
         return

@@ -14,7 +14,7 @@ from raysm.core.request.durations import duration
 from raysm.features.grid import sending, stopping
 from raysm.features.grid.attempt import MAX_RUNTIME_S, Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
-from raysm.features.grid.endings import region_of_checkpoints
+from raysm.features.grid.endings import EndingName, region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import ASK_AGAIN_S, Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
@@ -31,7 +31,7 @@ from raysm.features.grid.retry_policy import (
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.store.database import this_process
 from raysm.features.grid.store.rows import RowRecord
-from raysm.features.grid.store.store import GridRecord, Store
+from raysm.features.grid.store.store import GridRecord, GridState, Store
 
 SHORTEST_S = 0.25
 """Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per
@@ -85,7 +85,7 @@ class Controller:
         self._look(now)
         self._gauge.step(now)
         grid = self._grid_or_pause(now)
-        if grid.state == "stopping":
+        if grid.state is GridState.STOPPING:
             stopping.mark_all_to_stop(self.store, now)
         else:
             patience_s = grid.rules.patience_s
@@ -94,7 +94,7 @@ class Controller:
         sending.send_owed(self.store, self._api, self.removed, now)
         moments = [stopping.take_back(self.store, self._api, self.removed, now)]
         moments.append(stopping.ask_to_stop(self.store, self._api, now))
-        moments.append(self._place(now) if grid.state == "open" else None)
+        moments.append(self._place(now) if grid.state is GridState.OPEN else None)
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
@@ -124,13 +124,13 @@ class Controller:
         """Return the grid; pause it if its first jobs have all failed for the same reason."""
         grid = self.store.grid()
         brake = grid.rules.brake
-        if grid.state != "open" or grid.goes_on or not brake:
+        if grid.state is not GridState.OPEN or grid.goes_on or not brake:
             return grid
         first_ends = self.store.attempts.first_ends(brake * ENDS_READ_PER_LIMIT)
         why = reason_to_pause(grid.name, brake, first_ends)
         if why is None:
             return grid
-        self.store.change_state("paused", now, why=why)
+        self.store.change_state(GridState.PAUSED, now, why=why)
         return self.store.grid()
 
     def _place(self, now: float) -> float | None:
@@ -143,7 +143,7 @@ class Controller:
             and not self.store.attempts.open_count()
             and not self.store.orphans.may_exist(now)
         ):
-            self.store.change_state("paused", now, why=placer.over_budget)
+            self.store.change_state(GridState.PAUSED, now, why=placer.over_budget)
         return placer.ask_at_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
@@ -236,7 +236,8 @@ class Placer:
         """Whether only a few jobs are sent yet, to see whether the program runs at all."""
         if not self._grid.rules.brake or self._grid.goes_on:
             return False
-        return not self._store.attempts.has_run(("OK", "TIME"), self._now - TRIAL_S)
+        endings = (EndingName.OK, EndingName.TIME)
+        return not self._store.attempts.has_run(endings, self._now - TRIAL_S)
 
     def _choose_rows(self, room: int, calls: int) -> Iterator[tuple[RowRecord, Offer]]:
         closed: set[str] = set()

@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from raysm.core.client.job.description import (
     NEVER_RAN,
@@ -23,11 +24,32 @@ from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.row import RowState
 
 
+class EndingName(StrEnum):
+    """The name of a class of ends; ``ENDINGS`` says what each means."""
+
+    OK = "OK"
+    THROTTLED = "THROTTLED"
+    MAYBE = "MAYBE"
+    QUOTA = "QUOTA"
+    CAPACITY = "CAPACITY"
+    SERVICE = "SERVICE"
+    ERROR = "ERROR"
+    USER = "USER"
+    INVALID = "INVALID"
+    DENIED = "DENIED"
+    TIME = "TIME"
+    BUDGET = "BUDGET"
+    LEFT = "LEFT"
+    STOPPED = "STOPPED"
+    CLASH = "CLASH"
+    UNKNOWN = "UNKNOWN"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
     """A class of ways in which an attempt ends, and what follows for the row and the place."""
 
-    name: str = field(kw_only=False)
+    name: EndingName = field(kw_only=False)
     row_state: RowState = RowState.WAITING
     """The row's state after it. A waiting row may fail instead, by the limits below."""
     is_end: bool = True
@@ -63,24 +85,31 @@ class Ending:
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending("OK", row_state=RowState.DONE, is_waste=False),
+        Ending(EndingName.OK, row_state=RowState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
-        Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
-            "MAYBE",
+            EndingName.THROTTLED,
+            is_end=False,
+            is_throttle=True,
+            advice="the grid sends more slowly",
+        ),
+        Ending(
+            EndingName.MAYBE,
             is_end=False,
             is_doubtful=True,
             closes_region=True,
             advice="the same call is sent again",
         ),
         Ending(
-            "QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"
+            EndingName.QUOTA,
+            backoff_after=1,
+            advice="ask for a higher quota, or give more types or regions",
         ),
         # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place
         # that gives instances and takes them away needs its own limit, since each such attempt
         # costs money.
         Ending(
-            "CAPACITY",
+            EndingName.CAPACITY,
             is_capacity=True,
             backoff_after=1,
             max_started=8,
@@ -88,10 +117,12 @@ ENDINGS: dict[str, Ending] = {
         ),
         # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then
         # in other places.
-        Ending("SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
+        Ending(
+            EndingName.SERVICE, backoff_after=2, max_count=8, advice="SageMaker failed, not the row"
+        ),
         # No retry: see DETERMINISTIC.
         Ending(
-            "ERROR",
+            EndingName.ERROR,
             row_state=RowState.FAILED,
             is_users_error=True,
             advice=(
@@ -100,57 +131,64 @@ ENDINGS: dict[str, Ending] = {
             ),
         ),
         Ending(
-            "USER",
+            EndingName.USER,
             uses_retry=True,
             is_users_error=True,
             advice="read the job's log, correct the program, then raysm grid retry NAME",
         ),
         Ending(
-            "INVALID",
+            EndingName.INVALID,
             row_state=RowState.FAILED,
             is_users_error=True,
             advice="correct the request or the row",
         ),
         Ending(
-            "DENIED",
+            EndingName.DENIED,
             closes_region=True,
             advice="log in again, or ask for the permission named above",
         ),
         # The row's checkpoint is in the bucket of this region.
         Ending(
-            "TIME",
+            EndingName.TIME,
             uses_retry=True,
             binds_region=True,
             advice="raise max_runtime_s, or keep checkpoints",
         ),
         # A further attempt would have the same cap.
         Ending(
-            "BUDGET",
+            EndingName.BUDGET,
             row_state=RowState.FAILED,
             binds_region=True,
             advice="raise max_cost of the jobs, then raysm grid retry NAME",
         ),
-        Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
         Ending(
-            "STOPPED", row_state=RowState.STOPPED, advice="raysm grid retry NAME queues it again"
+            EndingName.LEFT, is_waste=False, advice="the row goes to another region of the grid"
+        ),
+        Ending(
+            EndingName.STOPPED,
+            row_state=RowState.STOPPED,
+            advice="raysm grid retry NAME queues it again",
         ),
         # Another user's job has this name; the next attempt has another name.
         Ending(
-            "CLASH",
+            EndingName.CLASH,
             max_count=8,
             is_waste=False,
             advice="another job has this name: give the grid another --name",
         ),
         # One more attempt here, one in another place; then the user must look.
         Ending(
-            "UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"
+            EndingName.UNKNOWN,
+            backoff_after=1,
+            max_count=3,
+            advice="report this reason to raysm's authors",
         ),
     )
 }
 
 
 def find_ending(name: str) -> Ending:
-    return ENDINGS.get(name, ENDINGS["UNKNOWN"])
+    return ENDINGS.get(name, ENDINGS[EndingName.UNKNOWN])
 
 
 def region_of_checkpoints(attempts: Sequence[Attempt]) -> str | None:
@@ -160,27 +198,27 @@ def region_of_checkpoints(attempts: Sequence[Attempt]) -> str | None:
     )
 
 
-REFUSALS: tuple[tuple[str, str, str], ...] = (
+REFUSALS: tuple[tuple[str, str, EndingName], ...] = (
     # Pattern of the code, pattern of the message, class; the first match counts.
-    (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
+    (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", EndingName.THROTTLED),
     # "Rate exceeded" comes under several codes, ClientError among them.
-    ("", r"Rate exceeded", "THROTTLED"),
-    (r"^ResourceLimitExceeded", "", "QUOTA"),
+    ("", r"Rate exceeded", EndingName.THROTTLED),
+    (r"^ResourceLimitExceeded", "", EndingName.QUOTA),
     # Create itself says this for capacity that is reserved by a training plan.
-    (NO_CAPACITY_CODE, "", "CAPACITY"),
-    (r"^ResourceInUse", "", "CLASH"),
+    (NO_CAPACITY_CODE, "", EndingName.CAPACITY),
+    (r"^ResourceInUse", "", EndingName.CLASH),
     (
         r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature"
         r"|OptInRequired|ExpiredToken)",
         "",
-        "DENIED",
+        EndingName.DENIED,
     ),
-    ("", r"no AWS credentials", "DENIED"),
-    (r"^ValidationException", "", "INVALID"),
+    ("", r"no AWS credentials", EndingName.DENIED),
+    (r"^ValidationException", "", EndingName.INVALID),
     # AWS Batch has only this code for invalid requests; throttling is matched above.
-    (r"^ClientException", "", "INVALID"),
+    (r"^ClientException", "", EndingName.INVALID),
     # botocore's own validation.
-    ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
+    ("", r"Parameter validation failed|Unknown parameter in input", EndingName.INVALID),
 )
 
 DETERMINISTIC = (
@@ -206,13 +244,13 @@ PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_
 """Beginning of the message if the program failed with one of them, or argparse refused its
 arguments."""
 
-FAILURES: tuple[tuple[str, str], ...] = (
+FAILURES: tuple[tuple[str, EndingName], ...] = (
     # First, since the program's own message follows, which may match any pattern below.
-    (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
-    (r"^AlgorithmError", "USER"),
-    (NO_CAPACITY_REASON, "CAPACITY"),
-    (r"^InternalServerError|We encountered an internal error", "SERVICE"),
-    (r"^ClientError|exit code", "USER"),
+    (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", EndingName.ERROR),
+    (r"^AlgorithmError", EndingName.USER),
+    (NO_CAPACITY_REASON, EndingName.CAPACITY),
+    (r"^InternalServerError|We encountered an internal error", EndingName.SERVICE),
+    (r"^ClientError|exit code", EndingName.USER),
 )
 """Patterns of FailureReason with their classes; the first match counts."""
 
@@ -230,21 +268,22 @@ class Verdict:
 
 
 @functools.cache
-def _refusals() -> tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...]:
+def _refusals() -> tuple[tuple[re.Pattern[str], re.Pattern[str], EndingName], ...]:
     return tuple((re.compile(code), re.compile(words), name) for code, words, name in REFUSALS)
 
 
 def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     text = str(error)
     if isinstance(error, InvalidRequest):
-        return Verdict(ending=ENDINGS["INVALID"], reason=text)
+        return Verdict(ending=ENDINGS[EndingName.INVALID], reason=text)
     for code, words, name in _refusals():
         if code.search(error.code) and words.search(text):
             return Verdict(ending=ENDINGS[name], reason=text)
     # By the exception's class, which covers many codes.
     if isinstance(error, CredentialsExpired):
-        return Verdict(ending=ENDINGS["DENIED"], reason=text)
-    return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
+        return Verdict(ending=ENDINGS[EndingName.DENIED], reason=text)
+    name = EndingName.MAYBE if error.is_transient else EndingName.UNKNOWN
+    return Verdict(ending=ENDINGS[name], reason=text)
 
 
 def classify_end(description: Description, stop_reason: str = "") -> Verdict | None:
@@ -252,33 +291,35 @@ def classify_end(description: Description, stop_reason: str = "") -> Verdict | N
     if not description.status.is_terminal:
         return None
     if description.status is Status.COMPLETED:
-        name = "OK"
+        name = EndingName.OK
     elif description.status is Status.FAILED:
         # The service's own text: description.reason lacks "AlgorithmError:", which marks an error
         # of the program.
         reason = str(description.answer.get("FailureReason") or description.reason)
-        name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
+        name = next(
+            (name for words, name in FAILURES if re.search(words, reason)), EndingName.UNKNOWN
+        )
     else:
         name = _name_of_stop(description, stop_reason)
     reason = description.reason or budget_used(description).partition("\n")[0]
     return Verdict(ending=ENDINGS[name], reason=reason or description.message)
 
 
-def _name_of_stop(description: Description, stop_reason: str) -> str:
+def _name_of_stop(description: Description, stop_reason: str) -> EndingName:
     if description.used_budget_usd is not None:
-        return "BUDGET"
+        return EndingName.BUDGET
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
-        return "TIME"
+        return EndingName.TIME
     # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen
     # Failed. Accept both.
     if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or stop_reason == "patience":
-        return "CAPACITY"
+        return EndingName.CAPACITY
     phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
     ended_by_itself = not any(phase is SecondaryStatus.STOPPING for phase in phases)
     worked = [phase for phase in phases if phase not in (*NEVER_RAN, SecondaryStatus.STOPPED)]
     if phases and ended_by_itself and not worked and not stop_reason:
-        return "CAPACITY"
-    return "STOPPED"
+        return EndingName.CAPACITY
+    return EndingName.STOPPED
 
 
 def parse_quota(reason: str) -> tuple[int, int] | None:

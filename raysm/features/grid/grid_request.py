@@ -41,7 +41,7 @@ from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.columns import REGION, parse_rows
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_from_description, source_of
-from raysm.features.grid.store.store import Store, path_of
+from raysm.features.grid.store.store import GridState, Store, path_of
 from raysm.features.grid.template import Template, check_names
 
 
@@ -102,7 +102,7 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
         How many rows are new.
     """
     grid = store.grid()
-    if grid.state == "stopping":
+    if grid.state is GridState.STOPPING:
         raise InvalidRequest(
             f"the grid {grid.name!r} is being stopped and takes no new rows; "
             "wait until it is closed"

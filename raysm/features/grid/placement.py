@@ -14,6 +14,7 @@ from raysm.core.client.costs.prices import PriceTable
 from raysm.core.protocol.service_model import knows_preferences
 from raysm.core.request.cluster import MAX_TYPES
 from raysm.features.grid.attempt import Attempt
+from raysm.features.grid.endings import EndingName
 from raysm.features.grid.market import (
     NO_PRICE,
     OUTPACED,
@@ -61,7 +62,7 @@ class Estimates:
         if attempt.waited_s is not None:
             for waits in (self._waits[place_of(attempt)], self._all_waits):
                 waits.append(attempt.waited_s)
-        if attempt.training_s and attempt.ending == "OK":
+        if attempt.training_s and attempt.ending == EndingName.OK:
             self._seconds[attempt.instance_type].append(attempt.training_s)
             # Relative to the row's own estimate: a type that happened to get long rows is not
             # slower.
@@ -117,7 +118,11 @@ class Forecast:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
 
     def learn(self, row: Row, attempt: Attempt) -> None:
-        if attempt.ending == "OK" and attempt.sent_s is not None and attempt.ended_s is not None:
+        if (
+            attempt.ending == EndingName.OK
+            and attempt.sent_s is not None
+            and attempt.ended_s is not None
+        ):
             self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / row.work)
 
     def outlook(self, store: Store, now: float) -> Outlook:

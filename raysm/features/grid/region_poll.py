@@ -21,7 +21,7 @@ from raysm.features.grid.attempt_end import (
     start_times,
 )
 from raysm.features.grid.capacity import record_answer, record_start
-from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
+from raysm.features.grid.endings import ENDINGS, EndingName, Verdict, classify_end
 from raysm.features.grid.rates import keep_last_rate
 from raysm.features.grid.region import Listed, Page, RegionApi, RegionUnavailable
 from raysm.features.grid.retry_policy import GONE_S
@@ -264,7 +264,7 @@ class RegionPoll:
                     end_finished(
                         self._store,
                         attempt,
-                        Verdict(ending=ENDINGS["UNKNOWN"], reason=reason),
+                        Verdict(ending=ENDINGS[EndingName.UNKNOWN], reason=reason),
                         None,
                         now,
                     )

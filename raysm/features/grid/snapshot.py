@@ -12,7 +12,7 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.features.grid.market import Place
 from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.store.costs import Money
-from raysm.features.grid.store.store import Store
+from raysm.features.grid.store.store import GridState, Store
 
 HOUR_S = 3600.0
 POINTS = 200
@@ -52,7 +52,7 @@ class Snapshot:
     """The grid. Times are seconds since the epoch on the grid's clock."""
 
     name: str
-    state: str
+    state: GridState
     why: str
     at_s: float
     created_s: float

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.attempt_end import end_without_job
-from raysm.features.grid.endings import ENDINGS, Verdict
+from raysm.features.grid.endings import ENDINGS, EndingName, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
 from raysm.features.grid.region_poll import RegionPoll
 from raysm.features.grid.retry_policy import LANDING_S, REPEAT_STOP_S
@@ -93,7 +93,7 @@ def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
             _end_unsent(
                 store,
                 attempt,
-                Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"),
+                Verdict(ending=ENDINGS[EndingName.STOPPED], reason="stopped before it was sent"),
                 now,
             )
         return
@@ -133,7 +133,9 @@ def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float
             moments.append(landed_s)
         elif _is_unknown(api, attempt, now):
             reason = f"{attempt.region} was removed from the grid before the job was sent"
-            _end_unsent(store, attempt, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
+            _end_unsent(
+                store, attempt, Verdict(ending=ENDINGS[EndingName.LEFT], reason=reason), now
+            )
     return min(moments, default=None)
 
 

@@ -33,7 +33,7 @@ from raysm.features.grid.region import RATES_PAGE, read_rates
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.row_view import GridRow
 from raysm.features.grid.running import identity_of
-from raysm.features.grid.store.store import GridRecord, path_of, prefix_of
+from raysm.features.grid.store.store import GridRecord, GridState, path_of, prefix_of
 from raysm.features.grid.template import Services, is_tag_of, preparing
 
 RUN_CHARACTERS = 6
@@ -119,7 +119,7 @@ class RowJobs:
             name=self._request.name,
             # Not random, since the children of an array must derive the same names.
             run=base64.b32encode(digest).decode().lower()[:RUN_CHARACTERS],
-            state="open",
+            state=GridState.OPEN,
             why="",
             rules=self._request.rules,
             template=template,

@@ -36,6 +36,7 @@ from raysm.features.grid.row import RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, identity_of, open_running
 from raysm.features.grid.sources.source import source_from_description, source_of
+from raysm.features.grid.store.store import GridState
 from raysm.features.grid.template import Services, Template
 
 FORMAT = 1
@@ -244,7 +245,7 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
 
 
 def exit_code(running: Running) -> int:
-    if running.store.grid().state == "paused":
+    if running.store.grid().state is GridState.PAUSED:
         return NOT_ALL_DONE
     return (
         0 if set(running.store.rows.states()) <= {RowState.DONE, RowState.STOPPED} else NOT_ALL_DONE

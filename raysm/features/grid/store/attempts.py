@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from raysm.features.grid.attempt import Attempt, AttemptState
+from raysm.features.grid.endings import EndingName
 from raysm.features.grid.store.database import GridDatabase
 from raysm.features.grid.store.events import EventLog
 
@@ -60,7 +61,7 @@ class Attempts:
     def remove(self, attempt: Attempt, now: float) -> None:
         """Remove an intent that was never sent, within a transaction."""
         # The sums of open attempts follow the change of the state.
-        self.move(attempt, now, state=AttemptState.ENDED, ending="LEFT")
+        self.move(attempt, now, state=AttemptState.ENDED, ending=EndingName.LEFT)
         self._database.execute("DELETE FROM attempt WHERE name = ?", (attempt.name,))
 
     # -- reading
@@ -158,7 +159,7 @@ class Attempts:
         )
         return [(_record(values), values["seq"]) for values in found]
 
-    def has_run(self, endings: tuple[str, str], before_s: float) -> bool:
+    def has_run(self, endings: tuple[EndingName, EndingName], before_s: float) -> bool:
         """Return whether the grid has evidence that its jobs run.
 
         A row is done, a started attempt had one of two endings, or one has run since before a time.

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,25 @@ def prefix_of(grid: str) -> str:
     return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-"
 
 
+class GridState(StrEnum):
+    """The state of a grid."""
+
+    OPEN = "open"
+    """Its waiting rows get jobs."""
+    PAUSED = "paused"
+    """Its waiting rows get no jobs until the user continues it; open jobs keep running."""
+    STOPPING = "stopping"
+    """The user stopped it, and some rows are not over."""
+    CLOSED = "closed"
+    """All rows are over; further rows open it again."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRecord:
     name: str
     run: str
     """Six characters that tell it from a later grid of the same name."""
-    state: str
+    state: GridState
     why: str
     rules: Rules
     template: str
@@ -152,11 +166,13 @@ class Store:
 
     # -- its state
 
-    def change_state(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
+    def change_state(
+        self, state: GridState, now: float, *, why: str = "", fenced: bool = True
+    ) -> None:
         with self.database.transaction(f"grid {state}", durable=True, fenced=fenced):
             was = self._execute("SELECT state FROM grid").fetchone()[0]
             # The user's stop wins over a pause that the controller decides at the same time.
-            if (was, state) != ("stopping", "paused"):
+            if (was, state) != (GridState.STOPPING, GridState.PAUSED):
                 self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
                 self.events.add(now, was, state, why)
 
@@ -165,15 +181,15 @@ class Store:
 
         A closed grid has no controller: it would be "stopping" for ever.
         """
-        if self.grid().state == "closed":
+        if self.grid().state is GridState.CLOSED:
             return False
-        self.change_state("stopping", now, why="the user stops it", fenced=False)
+        self.change_state(GridState.STOPPING, now, why="the user stops it", fenced=False)
         return True
 
     def go_on(self, now: float) -> None:
         with self.database.transaction("go on", fenced=False):
             self._execute("UPDATE grid SET state = 'open', why = '', goes_on = 1")
-            self.events.add(now, "paused", "open", "the user goes on")
+            self.events.add(now, GridState.PAUSED, GridState.OPEN, "the user goes on")
 
     def close_if_over(self, now: float) -> bool:
         """Close the grid and release the lease if nothing is left to do; return whether it did.
@@ -185,11 +201,11 @@ class Store:
             if self.attempts.open_count() or self.orphans.may_exist(now):
                 return False
             was = self._execute("SELECT state FROM grid").fetchone()[0]
-            if was in ("open", "stopping"):
+            if was in (GridState.OPEN, GridState.STOPPING):
                 if not self.rows.are_final():
                     return False
                 self._execute("UPDATE grid SET state = 'closed', why = ''")
-                self.events.add(now, was, "closed", "")
+                self.events.add(now, was, GridState.CLOSED, "")
             self.database.end_lease()
         return True
 
@@ -279,6 +295,7 @@ _values_of = operator.itemgetter(*_COLUMNS)
 def _record(values: tuple[Any, ...]) -> GridRecord:
     fields = dict(zip(_COLUMNS, values, strict=True))
     fields["clock"] = Clock(speed=fields.pop("clock_speed"), begun_s=fields.pop("clock_begun_s"))
+    fields["state"] = GridState(fields["state"])
     fields["rules"] = from_json(Rules, json.loads(fields["rules"]), "rules")
     fields["goes_on"] = bool(fields["goes_on"])
     return GridRecord(**fields)

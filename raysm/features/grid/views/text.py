@@ -12,7 +12,7 @@ from raysm.core.protocol.names import counted, listed
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import brief_duration
-from raysm.features.grid.endings import brief
+from raysm.features.grid.endings import EndingName, brief
 from raysm.features.grid.plan import GridPlan, PlannedPlace
 from raysm.features.grid.row import RowState
 from raysm.features.grid.snapshot import RegionView, Snapshot
@@ -125,7 +125,7 @@ REGION_HEADER = (
     "region", "waiting", "running", "other", "jobs ended", "interrupted", "instances", "GPUs",
     "rate", "spent", "wasted", "saved",
 )  # fmt: skip
-ENDED = {"OK": "done", "ERROR": "failed"}
+ENDED: dict[str, str] = {EndingName.OK: "done", EndingName.ERROR: "failed"}
 
 
 def screen_lines(view: Snapshot) -> list[str]:

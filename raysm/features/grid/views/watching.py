@@ -12,6 +12,7 @@ from rich.text import Text
 from raysm.core.client.views.live_card import LiveCard, Output
 from raysm.errors import RaysmError
 from raysm.features.grid.snapshot import Snapshot
+from raysm.features.grid.store.store import GridState
 from raysm.features.grid.views.text import ShownSnapshot, screen_lines
 
 DRAWN_S = 0.5
@@ -34,8 +35,8 @@ def look_until_over(
         if facts != last:
             show(view)
             last = facts
-        if view.state == "closed" or (
-            view.state == "paused" and not any(each.open for each in view.regions)
+        if view.state == GridState.CLOSED or (
+            view.state == GridState.PAUSED and not any(each.open for each in view.regions)
         ):
             return
         if sleep(pause_s):
