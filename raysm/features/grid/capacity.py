@@ -16,9 +16,10 @@ from raysm.features.grid.market import Market, Place, Quota, place_of
 from raysm.features.grid.retry_policy import (
     MAX_PLACE_BACKOFF_S,
     MAX_REGION_BACKOFF_S,
+    PLACE_BACKOFF_S,
+    REGION_BACKOFF_S,
     Backoff,
-    place_backoff,
-    region_backoff,
+    next_backoff,
 )
 from raysm.features.grid.store.store import Store
 
@@ -48,7 +49,13 @@ def back_off_place(store: Store, attempt: Attempt, verdict: Verdict, now: float)
         # job that would replace an ended one may be refused.
         execute(f"DELETE FROM room {WHERE}", key)
     found = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
-    backoff = place_backoff(_backoff(found), verdict.ending, now)
+    backoff = next_backoff(
+        _backoff(found),
+        now,
+        first_s=PLACE_BACKOFF_S,
+        max_s=MAX_PLACE_BACKOFF_S,
+        threshold=verdict.ending.backoff_after,
+    )
     if backoff is None:
         return
     execute(
@@ -116,7 +123,9 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     found = execute(
         "SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)
     ).fetchone()
-    backoff = region_backoff(_backoff(found), now)
+    backoff = next_backoff(
+        _backoff(found), now, first_s=REGION_BACKOFF_S, max_s=MAX_REGION_BACKOFF_S
+    )
     if backoff is None:
         return
     execute(

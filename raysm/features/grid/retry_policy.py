@@ -76,20 +76,10 @@ class Backoff:
     until_s: float
 
 
-def place_backoff(last: Backoff | None, ending: Ending, now: float) -> Backoff | None:
-    """Return the backoff of a place after one more refusal; None if the last one still lasts."""
-    return _next_backoff(last, now, PLACE_BACKOFF_S, MAX_PLACE_BACKOFF_S, ending.backoff_after)
-
-
-def region_backoff(last: Backoff | None, now: float) -> Backoff | None:
-    """Return the backoff of a region that failed again; None if the last one still lasts."""
-    return _next_backoff(last, now, REGION_BACKOFF_S, MAX_REGION_BACKOFF_S)
-
-
-def _next_backoff(
-    last: Backoff | None, now: float, first_s: float, max_s: float, threshold: int = 1
+def next_backoff(
+    last: Backoff | None, now: float, *, first_s: float, max_s: float, threshold: int = 1
 ) -> Backoff | None:
-    """Count one more failure.
+    """Return the backoff of a place or a region after one more failure; None if the last one lasts.
 
     The backoff starts with failure number ``threshold`` and doubles with each further one. Failures
     while it lasts do not count, since jobs that were sent together fail together.
