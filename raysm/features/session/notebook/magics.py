@@ -198,8 +198,8 @@ class Magics:
         """Run a cell in a session of a cluster, or manage the session.
 
         %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m]
-        [--max-cost 20] %raysm connect NAME | status | dashboard | result | keep 60m | close | on |
-        off
+            [--max-cost 20]
+        %raysm connect NAME | status | dashboard | result | keep 60m | close | on | off
 
         %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]
         """

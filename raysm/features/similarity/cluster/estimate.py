@@ -6,7 +6,8 @@ S slots:
 
     prepare    = N / (rows a second) / S
     similarity = pairs / (pairs a second) / S; or the time to send rows or to write scores, if that
-    is longer gathering  = bytes of the result / DISK_BYTES_S / instances that write it
+                 is longer
+    gathering  = bytes of the result / DISK_BYTES_S / instances that write it
 """
 
 import json

@@ -1,6 +1,7 @@
 """The magics of one shell, with sessions that a test made."""
 
 import contextlib
+import re
 import threading
 import types
 
@@ -15,6 +16,7 @@ from raysm.errors import CallFailed, InvalidRequest, JobNotFound, SessionEnded
 from raysm.features.session.notebook.cells import PerInstance, await_cell, run_cell
 from raysm.features.session.notebook.magics import (
     CELL,
+    COMMANDS,
     Completer,
     Magics,
     RemoteMode,
@@ -112,6 +114,13 @@ def test_a_wrong_line_is_one_line_of_ipythons_own_kind_of_error(magics, line, ce
         magics.raysm(line, cell)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_help_of_the_magic_has_each_command_at_the_beginning_of_a_line():
+    lines = [line.strip() for line in (Magics.raysm.__doc__ or "").splitlines()]
+    usages = [line for line in lines if "%raysm" in line]
+    assert all(line.startswith(("%raysm ", "%%raysm ")) for line in usages)
+    assert set(COMMANDS) <= set(re.findall(r"\w+", " ".join(usages)))
 
 
 @given(st.text(max_size=60), st.sampled_from([None, "1\n"]))

@@ -19,8 +19,8 @@ device's scores with NumPy's before it is used.
 **Memory on the GPU**, with ``free`` bytes when the engine is made:
 
     the latest panels                             at most free / 2, but at least two panels
-  + a product of P x P entries, float16           2 P**2       P**2 <= free / 64 is the size of a
-  panel + the largest of each group of the product      P**2 / 16
+  + a product of P x P entries, float16           2 P**2; a panel has P rows, P**2 <= free / 64
+  + the largest of each group of the product      P**2 / 16
   + the groups that pass, at a time               at most 6 P**2, and about 400 * 2**20
   + survivors at a time, with their keys          about 200 * 2**20
   + rows of pairs in float64, while scored        free / 16
