@@ -286,7 +286,7 @@ class Trainer(RankModel):
                 set_optimizer_state_dict(
                     self.parts, self.optimizer, state["optimizer"], options=FLAT
                 )
-        if self.scheduler is not None and "scheduler" in state:
+        if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         # Two ranks need no rehearsal, because their sum is the same in any order.
         self.rehearses = (
