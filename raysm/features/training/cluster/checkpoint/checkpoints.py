@@ -322,15 +322,17 @@ class Checkpointing(Observer):
             problem = str(error)
         answers = self._exchange.gather((problem, entries))
         problems = [text for text, _ in answers if text]
-        unread = saved_keys - {RANDOM, STREAM}.union(*(names for _, names in answers))
+        needed_keys = set[str]().union(*(names for _, names in answers))
+        unread = saved_keys - needed_keys - {RANDOM, STREAM}
         if not problems and unread:
-            # Entries that this model does not read are those of a larger one, which would be lost
-            # silently.
-            problems = [f"it has {min(unread)}, which they do not have"]
+            # Entries that this training does not read are those of a larger model, or of another
+            # optimizer or scheduler; they would be lost silently.
+            problems = [shards.describe_extra(unread, needed_keys)]
         if problems:
             raise InvalidRequest(
-                f"the checkpoint {folder} is not that of this model and optimizer: {problems[0]}; "
-                "give another folder to Checkpoints, or the model that it was made of"
+                f"the checkpoint {folder} is not one of this training: {problems[0]}; give "
+                "Checkpoints another folder, or train with the model, optimizer and scheduler of "
+                "the checkpoint"
             )
         return needed
 

@@ -160,7 +160,7 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
     saved_keys = set(metadata.state_dict_metadata)
     needed_keys = set(planner.state_dict)
     if needed_keys - saved_keys:
-        raise InvalidRequest(f"it has no {min(needed_keys - saved_keys)}")
+        raise InvalidRequest(describe_missing(needed_keys - saved_keys, saved_keys))
     try:
         # The planner knows what a shape mismatch is in every mode, cut tensors included.
         items = planner.create_local_plan().items
@@ -171,6 +171,35 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
         needed_keys,
         saved_keys,
     )
+
+
+def describe_missing(missing: Collection[str], saved_keys: Collection[str]) -> str:
+    part, entry = _most_telling(missing, saved_keys)
+    if entry is None:
+        return f"it was saved without a {part}, and this training has one"
+    return f"it has no {entry}, which the {part} of this training has"
+
+
+def describe_extra(extra: Collection[str], needed_keys: Collection[str]) -> str:
+    part, entry = _most_telling(extra, needed_keys)
+    if entry is None:
+        return f"it was saved with a {part}, and this training has none"
+    return f"it has {entry}, which the {part} of this training does not have"
+
+
+def _most_telling(names: Collection[str], others: Collection[str]) -> tuple[str, str | None]:
+    """Return the model, optimizer or scheduler of an entry, and the entry.
+
+    The entry is None if ``others`` have none of that part at all. Such a part is preferred, because
+    a scheduler also adds entries to the optimizer.
+    """
+    known = {name.partition(".")[0] for name in others}
+    for entry in sorted(names):
+        part = entry.partition(".")[0]
+        if part not in known:
+            return part, None
+    entry = min(names)
+    return entry.partition(".")[0], entry
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:

@@ -396,6 +396,38 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
             pass
 
 
+def stepped_rate(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("saved_with", "prepared_with", "named"),
+    [
+        (None, stepped_rate, "saved without a scheduler, and this training has one"),
+        (stepped_rate, None, "saved with a scheduler, and this training has none"),
+        (
+            stepped_rate,
+            lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+            r"it has scheduler\.step_size, which the scheduler of this training does not have",
+        ),
+        (
+            stepped_rate,
+            lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9),
+            r"it has no scheduler\.T_max, which the scheduler of this training has",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_scheduler_is_refused_by_what_is_missing_or_extra(
+    tmp_path, saved_with, prepared_with, named
+):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    with prepared(kept, scheduler=saved_with) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match=named):
+        with prepared(kept, scheduler=prepared_with):
+            pass
+
+
 @pytest.mark.parametrize(
     "smaller",
     [
