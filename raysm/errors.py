@@ -13,7 +13,7 @@ from typing import ClassVar
 def option(name: str, value: str | None = None) -> str:
     """Return how an option is given, for messages.
 
-    They are read at the command line, in a notebook and in a log.
+    Users read messages at the command line, in a notebook and in a log.
     """
     # For the shell and for Python, which quote a name with blanks each in its own way.
     shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))

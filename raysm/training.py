@@ -1,7 +1,7 @@
 """Training over all workers of a job: ``from raysm import training``.
 
-Works alike in a ``DataParallel`` function, in a script started by ``raysm train`` or by bare
-torchrun, and in one plain Python process, which is then the only worker.
+The functions work alike in a ``DataParallel`` function, in a script started by ``raysm train`` or
+by bare torchrun, and in one plain Python process, which is then the only worker.
 """
 
 # At the top, though it takes seconds: raysm imports this module only when it is used.

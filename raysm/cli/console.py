@@ -61,7 +61,7 @@ def aligned(
 def say_last(console: rich.console.Console, text: str) -> None:
     """Print a line where the user can still read it: ``console``, stderr, or the terminal.
 
-    The first of them that works is used.
+    The first of the three that works is used.
 
     Ctrl-C in ``raysm run x.py 2>&1 | tee log`` ends ``tee`` too. The line must not fail then, since
     the job is stopped after it.

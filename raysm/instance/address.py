@@ -91,7 +91,7 @@ def backoff(attempt: int) -> float:
 async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
     """Return the IPv4 address of ``host``.
 
-    It is looked up in a daemon thread, because a resolver can outlast the job.
+    The address is looked up in a daemon thread, because a resolver can outlast the job.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()

@@ -389,7 +389,7 @@ KiB."""
 class OutputsClaimed:
     """A question of a worker that ends: which of its outputs does another instance have, too?
 
-    It is not an event.
+    The question is not an event.
     """
 
     host: str
@@ -403,7 +403,7 @@ class OutputsClaimed:
 class FileLeft:
     """A worker's description of a file of the result that the manifest does not list yet.
 
-    It is not an event.
+    The description is not an event.
     """
 
     name: str

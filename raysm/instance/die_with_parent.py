@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 def wrap(command: Sequence[str]) -> list[str]:
     """Return the command line that runs ``command`` so that it dies with this process.
 
-    It is unchanged outside of Linux.
+    Outside of Linux, ``command`` is returned unchanged.
     """
     if sys.platform != "linux":
         return [*command]

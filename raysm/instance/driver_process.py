@@ -155,7 +155,7 @@ class DriverRun:
     def _unfinished(self) -> str:
         """Return what shows that user code ended the driver with code 0 before the workload's end.
 
-        It is "" if nothing does.
+        Return "" if nothing shows this.
         """
         workload = self._instance.payload.request.workload
         if workload.returns_value and not (self._instance.environment.paths.model / VALUE).exists():

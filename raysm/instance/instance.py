@@ -66,7 +66,7 @@ class Instance:
     def has_own_network(self) -> bool:
         """True if the network's interfaces are this instance's alone.
 
-        They are not on a machine with several instances.
+        A machine with several instances shares its interfaces among them.
         """
         named = self.environment.addresses.get(self.name)
         return named is None or not is_loopback(named)

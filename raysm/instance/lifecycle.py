@@ -80,7 +80,7 @@ class Left(Event):
 class Mismatch(Event):
     """A worker has the job's token, but can never join.
 
-    Its payload, Python or Ray is another one.
+    Its payload, Python or Ray differs from the head's.
     """
 
     host: str

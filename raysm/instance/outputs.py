@@ -125,7 +125,7 @@ CACHE = "__pycache__"
 def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
     """Return a warning about files that the script left in its working folder.
 
-    It names those that are newer than the instance's start.
+    The warning names files that are newer than the instance's start.
     """
     workload = instance.request.workload
     paths = instance.environment.paths

@@ -247,7 +247,7 @@ class Pip:
     def resolve(self, arguments: Sequence[str]) -> list[str]:
         """Return the packages that pip would install, and install nothing.
 
-        They are requirements that each name one file.
+        Each package is a requirement that names one file.
         """
         report = self._folder / "report.json"
         self._install("--dry-run", "--report", str(report), *arguments)

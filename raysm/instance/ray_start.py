@@ -190,7 +190,7 @@ def _find_plain_command() -> Callable[[], object]:
 def _run_or_start_plainly(command: Callable[[], object]) -> None:
     """Run Ray's command; if that fails, start Ray plainly.
 
-    It failed if it ended before its node was registered, or has not registered it.
+    The command has failed if it ended before its node was registered, or has not registered it.
     """
     is_registered = threading.Event()
     if can_start_plainly():

@@ -51,7 +51,7 @@ def is_driver_folder(folder: Path) -> bool:
 def make_payload(drivers: Path, environment: Environment, folder: Path) -> Payload:
     """Write the payload of this job into ``folder``.
 
-    It is made from raysm's driver folder in the channel ``sm_drivers``.
+    The payload is made from raysm's driver folder in the channel ``sm_drivers``.
     """
     verify(drivers, payload.TOKEN)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)

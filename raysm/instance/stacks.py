@@ -167,7 +167,8 @@ def _is_starved(before: Mapping[str, float], after: Mapping[str, float], seconds
 def _runnable_s(pid: int) -> dict[str, float]:
     """Return the seconds that each thread has run or waited for a core.
 
-    It is empty on a machine with free cores, where it says nothing and takes time to read.
+    The result is empty on a machine with free cores, where the seconds say nothing and take time to
+    read.
     """
     threads: dict[str, float] = {}
     if os.getloadavg()[0] <= (os.cpu_count() or 1):
@@ -275,7 +276,7 @@ def _read_threads(pid: int, file: int, until_s: float) -> str:
 def _ask_thread(pid: int, thread: int, path: str) -> None:
     """Let a thread append its stack to the file, and wait until it has done so.
 
-    One at a time, because faulthandler writes nothing while it writes another stack.
+    Threads take turns, because faulthandler writes nothing while it writes another stack.
     """
     folder = f"/proc/{pid}/task/{thread}"
     if _has_signal(folder, "SigBlk"):

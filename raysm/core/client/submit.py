@@ -129,7 +129,8 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
 def _checked_state(state: str, job: str, own: str, service: Service) -> str:
     """Return the state of a record, if it can be trusted.
 
-    It is below the task's ``own`` folder, or the service says that the job had it.
+    A state can be trusted if it is below the task's ``own`` folder, or the service says that the
+    job had it.
 
     People who may write to the bucket can write a record, and must not lead a job to another
     bucket.

@@ -40,7 +40,8 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 def user_of(port: int, server_port: int) -> int | None:
     """Return the user of the socket on 127.0.0.1:``port`` that is connected to ``server_port``.
 
-    None if there is none, or if it is being closed: the kernel then reports user 0.
+    Return None if there is no such socket, or if it is being closed: the kernel then reports user
+    0.
     """
     try:
         found = find_socket((LOOPBACK, port), (LOOPBACK, server_port))

@@ -74,7 +74,7 @@ def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str,
 def check_listener(address: str, port: int, *, or_root: bool = False) -> frozenset[int]:
     """Return the inodes of this user's sockets that listen there.
 
-    They are empty also if the kernel does not list them.
+    The result is also empty if the kernel does not list sockets.
 
     With ``or_root`` root may listen there too. ForeignListener: another user's process does.
     """

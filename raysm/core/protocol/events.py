@@ -355,7 +355,7 @@ class ProgressLines:
     def rest(self) -> bytes:
         """Return the lines that were held back, for the end of the output.
 
-        Its last line may have no line end.
+        The last line of the output may have no line end.
         """
         last = self._held.rstrip(b"\r") or self._frame
         lines = [*self._waiting.values(), *([last] if last else [])]

@@ -34,7 +34,7 @@ JOBS = "jobs"
 def home(explicit: str | os.PathLike[str] | None = None) -> Path:
     """Return the absolute home: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``.
 
-    It need not exist.
+    The folder need not exist.
 
     Raises:
         InvalidRequest: Another user owns it or may write to it, so that its pickles and programs

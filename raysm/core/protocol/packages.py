@@ -54,7 +54,7 @@ def library() -> bytes:
 def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """Return a zip of the modules of ``package``.
 
-    It is kept beside the bytecode until a module changes, because packing takes as long as a
+    The zip is kept beside the bytecode until a module changes, because packing takes as long as a
     command's imports. A zip that is not kept has no bytecode, which takes most of that time.
     """
     paths = sorted(_travelling(package))
@@ -224,7 +224,7 @@ NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 def name_of(requirement: str) -> str:
     """Return a package's normalized name in a line of requirements.txt: ``a-b`` for ``A_b``.
 
-    It is empty if there is none.
+    The name is empty if the line names no package.
     """
     match = NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""

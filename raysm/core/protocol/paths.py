@@ -32,7 +32,7 @@ class Paths:
     def found_in(cls, base: Path) -> "Paths":
         """Return the layout that the service has made under ``base``.
 
-        It is a Training job's if there is none yet.
+        If the service has made none yet, return the layout of a Training job.
         """
         # The file decides, because a Processing job may have a user's folder input/config.
         training = cls(base)

@@ -210,7 +210,7 @@ def contents_of(
 def pack_driver(folder: Path) -> None:
     """Write raysm's files for a job of the SageMaker SDK into ``folder``, which must not exist yet.
 
-    They are a payload without a request and a source, which each instance makes from the SDK's
+    The files are a payload without a request and a source, which each instance makes from the SDK's
     files.
     """
     Contents(files=_own_files()).write(folder)

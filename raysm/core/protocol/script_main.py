@@ -61,7 +61,7 @@ def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
 class KeepGroups:
     """A finder for ``sys.meta_path`` that keeps destroyed process groups of torch.
 
-    It does so once torch's module of process groups is imported.
+    It changes torch's module of process groups when that is imported.
     """
 
     name = "torch.distributed.distributed_c10d"
@@ -107,7 +107,7 @@ class KeepGroups:
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Run ``script`` as if Python had been started with it.
 
-    That concerns ``sys.argv``, ``sys.path[0]`` and ``__main__``.
+    The script sees the same ``sys.argv``, ``sys.path[0]`` and ``__main__``.
 
     Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the
     last line find it.

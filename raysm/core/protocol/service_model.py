@@ -29,7 +29,7 @@ ANYTHING = re.compile(r".*", re.DOTALL)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of the API, which is written for Java.
 
-    One that Python cannot compile matches everything.
+    A pattern that Python cannot compile matches everything.
 
     In the model ``.*`` also matches line breaks, but ``.+`` matches one line.
     """

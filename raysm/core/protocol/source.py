@@ -288,7 +288,8 @@ def source_of(workload: ScriptWorkload) -> Source:
 def interpreter(script: Path) -> tuple[str, ...]:
     """Return the words that run a script which is not Python.
 
-    They are ``bash``, or those of its first line; empty for Python.
+    The words are ``bash``, or those of the script's first line. There are none for a script of
+    Python.
 
     Args:
         script: A file.

@@ -153,7 +153,7 @@ def _library_frames(thread: Thread) -> list[Frame]:
 def find_wait(thread: Thread) -> str:
     """Return what a thread waits for, ``waits in all_reduce``.
 
-    It is "" if no frame above the user's code shows it.
+    Return "" if no frame above the user's code shows it.
     """
     if collective := find_collective(thread):
         return f"waits in {collective}"

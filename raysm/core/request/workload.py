@@ -323,10 +323,7 @@ class Workload:
 
     @property
     def entry_script(self) -> "ScriptWorkload | None":
-        """The workload itself if it runs a script of the user, whose source is sent.
-
-        None for other workloads.
-        """
+        """The workload itself if it runs a script of the user, whose source is sent; else None."""
         return None
 
     @property

@@ -153,7 +153,7 @@ def check_efa(case: Case) -> Iterator[Finding]:
 def check_quotas(case: Case) -> Iterator[Finding]:
     """Yield whether the account's quotas suffice.
 
-    They count all jobs of the account, also those that run already.
+    Quotas count all jobs of the account, also those that run already.
     """
     intent = case.intent
     kind = f"{case.api.kind} job"

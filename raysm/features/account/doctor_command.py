@@ -69,7 +69,7 @@ def train_check(
 ) -> Finding:
     """Check that ``load`` can import Ray Train.
 
-    It needs torch, pandas and others, which the extra ``train`` brings.
+    Ray Train needs torch, pandas and other packages, which the extra ``train`` installs.
     """
     try:
         load()

@@ -49,8 +49,8 @@ class SimilarityResult(Result):
     def pairs(self) -> Any:
         """Read neighbors or pairs as one ``pyarrow.Table`` with a row for each pair.
 
-        Its columns are ``row``, ``neighbor`` and ``similarity``, and with ids ``id`` and
-        ``neighbor_id``: the form in which a result of ``threshold`` is stored. Of a result of
+        The columns of the table are ``row``, ``neighbor`` and ``similarity``, and with ids ``id``
+        and ``neighbor_id``: the form in which a result of ``threshold`` is stored. Of a result of
         ``top_k``, each row has k pairs, the most similar first.
 
         Raises:

@@ -90,7 +90,7 @@ class SimilarityRunner(Runner[Similarity]):
     def prepare(self) -> None:
         """Compile, and start to digest the channels that are complete here.
 
-        It takes seconds, and none needs the cluster.
+        Both take seconds, and neither needs the cluster.
         """
         for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():
             files.start_digest(Source(channel=name).here().channel)

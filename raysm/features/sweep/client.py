@@ -65,7 +65,7 @@ class TrialTable(list[Trial]):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat row for each trial.
 
-        It has number, status, value, parameters, metrics, reports and seconds.
+        A row has number, status, value, parameters, metrics, reports and seconds.
         """
         return [_row(trial) for trial in self]
 
@@ -211,8 +211,8 @@ class SweepResult(Result):
     def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
         """Return a picture of the trials, which a notebook shows.
 
-        It has parallel coordinates, and the best value so far. ``.save("sweep.png")`` writes it,
-        ``.chart`` is Altair's.
+        The picture has parallel coordinates, and the best value so far. ``.save("sweep.png")``
+        writes it, ``.chart`` is Altair's.
 
         Args:
             size: Width and height in pixels.
@@ -359,7 +359,7 @@ class Sweep:
     def source(self) -> Source | None:
         """Return the user's files for the payload.
 
-        They are the script's, or modules that the function imports late.
+        The files are the script's, or modules that the function imports late.
         """
         script = self._workload.entry_script
         if script is None:

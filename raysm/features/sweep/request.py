@@ -278,7 +278,7 @@ class SweepWorkload(Workload):
     def plan(self) -> str:
         """Trials, search, metric, direction and parameters in one line.
 
-        It is printed before the first trial.
+        The line is printed before the first trial.
         """
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
         count = self.planned_trials

@@ -116,7 +116,7 @@ class Range:
     def to_tuning_range(self) -> tuple[str, dict[str, Any]]:
         """Return the range as the service's tuning jobs take it.
 
-        That is the kind of range, and its fields without the name.
+        The service takes the kind of range, and its fields without the name.
         """
         # The service has no steps.
         if self.step is not None:

@@ -283,7 +283,7 @@ class _Run:
     def _await_one(self) -> tuple[Any, Any] | None:
         """Return the next finished block and its value, or None.
 
-        None means that no block finished, or that one failed and is tried again.
+        None means that no block finished, or that a block failed and is tried again.
         """
         # ``fetch_local=False`` leaves values where they were made: the head's object store holds
         # one at a time.

@@ -34,7 +34,7 @@ from raysm.instance.work.runner import keep_pickle, load_runner, note_beginning
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the workload; return the exit code.
 
-    It is 0, that of a SystemExit, 2 for an invalid request, else 1.
+    The exit code is 0, that of a SystemExit, 2 for an invalid request, else 1.
 
     A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the
     cluster is not formed

@@ -160,7 +160,7 @@ def _name_of(error: BaseException) -> str:
 def _host_of_task(text: str) -> str:
     """Return the instance on which a task raised.
 
-    It is "" for the head, and where several instances share an address.
+    Return "" for the head, and where several instances share an address.
     """
     addresses = TASK_ADDRESS.findall(text)
     # The module exists if a task ran; only there, since ray.nodes() would start Ray.
@@ -181,7 +181,7 @@ def _host_of_task(text: str) -> str:
 def _end_of_worker() -> str:
     """Return how the last process that Ray lost has ended, and on which instance.
 
-    It is "" if Ray does not tell.
+    Return "" if Ray does not tell.
     """
     try:
         import ray

@@ -115,7 +115,7 @@ def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
 def make_folder(instance: Environment, source: Path) -> Path:
     """Create this instance's working folder, and return it.
 
-    It has links to the source's files and the channels.
+    The folder has links to the source's files and the channels.
 
     Files of an earlier attempt stay, so that a restarted script may continue with them.
     """
@@ -144,7 +144,7 @@ def link_state_folder(instance: Environment, source: Path, say: Callable[[str], 
 def save_outputs(instance: Environment) -> list[str]:
     """Move the workers' files into the model folder, and return their names.
 
-    Those of a state folder are copied.
+    Files of a state folder are copied instead.
     """
     folder = instance.paths.working
     model = instance.paths.model

@@ -167,7 +167,7 @@ class Presence:
     ) -> None:
         """Raise InstanceLost if an instance that is needed is away too long.
 
-        It is one that a block needs, or all that could run a task.
+        An instance is needed if a block needs it, or if no instance is left that can run a task.
         """
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None

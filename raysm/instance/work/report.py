@@ -214,7 +214,7 @@ def report_of(
 def report_line(report: Report, trial: Path) -> str:
     """Return a script's report as a line.
 
-    Its checkpoint is copied first, because the script continues at once.
+    The report's checkpoint is copied first, because the script continues at once.
     """
     if report.checkpoint is not None:
         # The copy is inside the trial's folder, which is removed with the trial.

@@ -42,7 +42,7 @@ def missing_for(kind: str) -> str | None:
 def foreign_opt_ml(kind: str) -> str | None:
     """Return why ``/opt/ml`` in instances of the kind is this machine's.
 
-    None if it is their own.
+    Return None if it is their own.
     """
     return site_class(kind).foreign_opt_ml(()) if instance_kind(kind).runs_programs else None
 
@@ -61,10 +61,7 @@ def open_site(kind: str, image: str | None = None) -> Site:
 
 
 def best_kind() -> str:
-    """Return the kind that is most like SageMaker.
-
-    It is one of those that work on this machine without an image.
-    """
+    """Return the kind that is most like SageMaker and works on this machine without an image."""
     # INSTANCE_KINDS is ordered from the least to the most alike.
     able = [
         kind.name

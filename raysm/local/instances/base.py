@@ -175,7 +175,7 @@ class Site(abc.ABC):
     def foreign_opt_ml(cls, specs: Sequence[InstanceSpec]) -> str | None:
         """Return why ``/opt/ml`` in the instances is this machine's.
 
-        None if it is each instance's base folder.
+        Return None if it is each instance's base folder.
         """
         return None
 

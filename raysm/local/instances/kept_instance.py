@@ -136,7 +136,7 @@ class Keeper:
     def signal(self, number: int) -> None:
         """Signal the main process through the keeper.
 
-        It alone knows that the pid has not been reused.
+        Only the keeper knows that the pid has not been reused.
         """
         self._send({"op": "signal", "number": int(number)})
 

@@ -222,7 +222,7 @@ class Network:
     def silence_gateway(self, keepers: Sequence[Keeper]) -> None:
         """Have the gateway drop packets, as in a VPC without NAT.
 
-        Else it would refuse connections.
+        Without this, the gateway would refuse connections.
         """
         # A fixed entry for a neighbor that does not exist: without it, a connection fails after
         # three seconds of ARP.

@@ -86,7 +86,7 @@ def own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
 def make_mount_point(source: Path, target: Path, within: Path) -> None:
     """Make ``target`` a folder or a file, as ``source`` is.
 
-    It is below the existing folder ``within``.
+    ``target`` is below the existing folder ``within``.
     """
     if source.is_dir():
         make_folder(target, within)
@@ -373,7 +373,7 @@ def make_virtual_environment(folder: Path) -> Path:
 def _python_script(path: Path) -> str | None:
     """Return the text of a console script without the lines that start its Python.
 
-    None for any other file.
+    Return None for any other file.
     """
     if not path.is_file() or not os.access(path, os.X_OK):
         return None

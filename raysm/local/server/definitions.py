@@ -81,7 +81,7 @@ Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
 def request_module(api: JobApi) -> Any:
     """Return the module of an API's requests.
 
-    It has ``check``, ``image``, ``command``, ``define`` and ``specify``.
+    The module has ``check``, ``image``, ``command``, ``define`` and ``specify``.
     """
     return importlib.import_module(SERVED[api])
 

@@ -116,7 +116,7 @@ class Objects:
     def download_listed(self, uri: str, folder: Path) -> None:
         """Download the objects that the manifest at ``uri`` lists into the new ``folder``.
 
-        They keep their names in it.
+        The files have the names of the objects.
         """
         manifest = InputManifest.of(self._read_manifest(uri), uri)
         if not is_file(manifest.prefix):

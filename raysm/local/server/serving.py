@@ -111,7 +111,7 @@ class HttpServer(ThreadedWSGIServer):
 class UnixHttpServer(HttpServer):
     """The same on a Unix socket, which raysm's own clients use.
 
-    There they can check who listens.
+    Clients of a Unix socket can check who listens.
     """
 
     def __init__(

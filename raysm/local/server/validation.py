@@ -48,7 +48,7 @@ def validation(message: str) -> ApiError:
 def not_found(what: str = "") -> ApiError:
     """Return SageMaker's refusal for a job that does not exist.
 
-    It is a ValidationException, for historical reasons.
+    SageMaker answers with a ValidationException, for historical reasons.
     """
     return validation("Requested resource not found." + (f" ({what})" if what else ""))
 

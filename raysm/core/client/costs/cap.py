@@ -64,7 +64,7 @@ class Cap:
     def environment(self) -> dict[str, str]:
         """Variables of the job that tell its cap to each process that describes the job.
 
-        They are empty if the cap has no effect.
+        There are none if the cap has no effect.
         """
         if not (self.is_reason or self.has_follow_ups):
             return {}
@@ -142,7 +142,8 @@ def left_seconds(answer: Mapping[str, Any]) -> int | None:
 def warm_seconds(answer: Mapping[str, Any]) -> float:
     """Return how long the warm pool of a described job is billed, at most if it is not over.
 
-    It waits until a follow-up takes it over, or until its end if that comes too late.
+    The pool waits until a follow-up takes it over, or until its end if the follow-up comes too
+    late.
     """
     most_s: float = answer.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
     pool = answer.get("WarmPoolStatus", {})

@@ -132,7 +132,7 @@ class RowJobs:
     def _secret(self, grid: GridRecord, service: Service) -> str:
         """Return the secret that tokens are derived from.
 
-        The first child in a region writes the parameter.
+        The first child in a region writes the secret into a parameter.
         """
         path = path_of(self._request.name)
         private_folder(path.parent.parent, path.parent.name)

@@ -352,7 +352,7 @@ class Session:
     def calls(self, limit: int = 20) -> "list[Call[Any]]":
         """Return the latest calls and cells of all clients, the latest first.
 
-        Those of clients that have died are included.
+        Calls of clients that have died are included.
 
         Args:
             limit: Maximum number of calls.

@@ -57,9 +57,9 @@ class CallEnded(Exception):
 
 
 class Call:
-    """One call; ``number`` is that of its metrics in the job's log, or None.
+    """One call; ``number`` is that of its metrics in the job's log.
 
-    None means that the metrics are the job's own.
+    A ``number`` of None means that the metrics are the job's own.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class Calls:
     async def close(self, why: str, grace_s: float) -> None:
         """Accept no more calls, and interrupt the running ones.
 
-        Those that take longer than ``grace_s`` are abandoned.
+        Calls that still run after ``grace_s`` are abandoned.
         """
         self.closing = why
         for call in self.list_running():

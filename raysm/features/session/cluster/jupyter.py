@@ -1,8 +1,8 @@
 """Jupyter servers on the head of a session.
 
-Each listens on a Unix socket in a private folder, so it needs no token that could appear in a page,
-a URL or a log. The session's server forwards the requests of clients that have proved that they
-know the job's token.
+Each server listens on a Unix socket in a private folder, so it needs no token that could appear in
+a page, a URL or a log. The session's server forwards the requests of clients that have proved that
+they know the job's token.
 """
 
 import asyncio

@@ -29,10 +29,7 @@ AHEAD_S = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LifetimeRules:
-    """The limits that the user requested.
-
-    They are idle times with and without a client, and the cost of all instances.
-    """
+    """The limits that the user requested: idle times with and without a client, and the cost."""
 
     idle_s: float
     idle_detached_s: float
@@ -154,7 +151,7 @@ class Activity:
 async def fetch_ray_activity(port: int, token: bytes) -> Activity:
     """Return the activity of jobs submitted to the head's Ray.
 
-    There is none if Ray's dashboard, at ``port``, does not answer.
+    If Ray's dashboard, at ``port``, does not answer, the result is that of no job.
     """
     headers = {"Authorization": f"Bearer {token.decode().strip()}"}
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)

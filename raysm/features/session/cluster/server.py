@@ -194,10 +194,7 @@ class SessionServer:
 
 
 async def _run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
-    """Run user code in a daemon thread.
-
-    Thus it blocks neither the event loop nor the end of the session.
-    """
+    """Run user code in a daemon thread, so that it blocks neither event loop nor session end."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

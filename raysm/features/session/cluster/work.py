@@ -288,7 +288,7 @@ def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
 def run_shell(command: str, folder: str) -> tuple[bytes, bool]:
     """Run a shell command, which sees all GPUs of the instance.
 
-    Return its encoded exit code and the end of its output, and whether it failed.
+    Return the command's encoded exit code and the end of its output, and whether it failed.
     """
 
     def work() -> dict[str, Any]:

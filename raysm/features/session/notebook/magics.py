@@ -351,9 +351,7 @@ def _entered() -> Session | None:
 
 
 class RemoteMode:
-    """An input transformer of IPython that puts the magic's line before each cell of Python.
-
-    It does so while it is on.
+    """An input transformer of IPython that puts the magic's line before each cell while it is on.
 
     Attributes:
         is_on: Whether cells run in the session.

@@ -113,7 +113,7 @@ class WholeRows:
     def digest(self) -> "Future[str]":
         """Return a future of the digest of the files.
 
-        It may have been started while the cluster formed.
+        The digest may have been started while the cluster formed.
         """
         return digest(self.source.here().channel)
 
@@ -455,7 +455,7 @@ class TileQueue(Iterator[Any]):
     def __next__(self) -> Any:
         """Return a tile, with what is known of it now.
 
-        Or ``LATER`` while a running one may still be given up.
+        Return ``LATER`` while a tile that runs may still be given up.
         """
         if self._waiting:
             self._unfinished += 1

@@ -582,7 +582,7 @@ def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
 class Handover:
     """Compares as its mode does, and sends each owner its piece of the result.
 
-    It is sent to the tasks.
+    This object is sent to the tasks.
     """
 
     mode: Mode

@@ -84,7 +84,7 @@ class Report:
     def timings(self) -> dict[str, float]:
         """Return how long blocks took, and how much one core did in a second.
 
-        It is empty if no block was timed.
+        The result is empty if no block was timed.
         """
         times = [each for of_host in self.block_times_s.values() for each in of_host]
         if not times or not self.prepare_s:
@@ -154,7 +154,7 @@ class Run:
     def ids(self) -> Ids | None:
         """Fetch the ids of the rows, once all is computed.
 
-        It is None if the user named no id column.
+        Return None if the user named no id column.
         """
         if self.matrix.ids is None or self.queries.ids is None:
             return None

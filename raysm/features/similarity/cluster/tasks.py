@@ -38,9 +38,9 @@ class ResidentRows:
     """The rows that this process can read, by their places."""
 
     def __init__(self, matrix: Matrix | None, start: int) -> None:
-        """Start with the instance's own rows, whose places begin at ``start``; None.
+        """Start with the instance's own rows, whose places begin at ``start``.
 
-        It has no rows.
+        ``matrix`` is None on an instance without rows of its own.
         """
         self._held = [] if matrix is None else [(start, matrix)]
         self._remote: list[tuple[int, Matrix]] = []
@@ -270,7 +270,7 @@ class EngineCache:
     def drop_absent_operands(self) -> None:
         """Drop operands whose rows can no longer be read here.
 
-        They would keep a remote chunk in memory.
+        Such operands would keep a remote chunk in memory.
         """
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
         self._operands = {

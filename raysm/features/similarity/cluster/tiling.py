@@ -1,11 +1,10 @@
-"""Split all pairs of rows into tiles, each pair in exactly one; sizes of tiles.
+"""Split all pairs of rows into tiles, each pair in exactly one; sizes of tiles; orders of rows.
 
-Numbers and places of rows. The similarity is symmetric, so with ``n`` blocks of rows only the tiles
-(I, J) with I <= J are computed: each gives results for the rows of both blocks. A tile on the
-diagonal has half as many pairs as the others, so the work is that of n * n / 2 full tiles. Slots
-take tiles from one list as they become free. The diagonal comes first: with little work it gives
-every row a first bound, and the later tiles, all of one size, let the slots end at about the same
-time.
+The similarity is symmetric, so with ``n`` blocks of rows only the tiles (I, J) with I <= J are
+computed: each gives results for the rows of both blocks. A tile on the diagonal has half as many
+pairs as the others, so the work is that of n * n / 2 full tiles. Slots take tiles from one list as
+they become free. The diagonal comes first: with little work it gives every row a first bound, and
+the later tiles, all of one size, let the slots end at about the same time.
 
 **Numbers and places.** Results refer to rows by their *numbers* in the matrix, tasks by their
 *places*. If every instance has all rows, places are numbers. If the matrix is sharded, the rows of

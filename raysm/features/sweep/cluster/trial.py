@@ -58,7 +58,7 @@ PARTIAL = ".partial"
 class HeadFiles:
     """An actor on the head that serves the folders below ``root``.
 
-    Their names are paths relative to it.
+    The names of the folders are paths relative to ``root``.
     """
 
     def __init__(self, root: str) -> None:
@@ -102,7 +102,7 @@ def serve_files(root: Path, node_id: str) -> Any:
 def upload(files: Any, folder: Path, name: str) -> None:
     """Copy a local folder to the head as ``name``, which nothing else uses.
 
-    It appears there once it is complete.
+    The folder appears on the head once it is complete.
     """
     for file, piece in read_pieces(folder):
         ray.get(files.write.remote(name, file, piece))
@@ -123,9 +123,9 @@ TRACEBACK_CHARACTERS = 4000
 
 
 class EndedEarly(SystemExit):
-    """A report raises it if the trial should stop.
+    """A report raises this if the trial should stop.
 
-    It passes through user code like ``sys.exit(0)``.
+    The exception passes through user code like ``sys.exit(0)``.
     """
 
 
@@ -381,7 +381,7 @@ def seed_all(seed: int) -> None:
 def find_metrics(value: object, metric: str) -> dict[str, float]:
     """Return the metrics in a function's value.
 
-    They are the metric itself, or a mapping of several. Other values have none.
+    The value is the metric itself, or a mapping of several metrics. Other values have none.
     """
     named = value if isinstance(value, Mapping) else {metric: value}
     # Values that are not numbers are ignored, since functions also return models and messages.

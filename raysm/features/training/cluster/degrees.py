@@ -1,6 +1,6 @@
 """How a training is cut over its workers: degrees, and each rank's part of model and data.
 
-Arithmetic only, without torch or processes.
+This module is arithmetic, without torch and without processes.
 """
 
 import warnings
@@ -40,7 +40,7 @@ class Layout:
     def __str__(self) -> str:
         """Return ``data=2 × pipeline=2, spread``.
 
-        It is equal if each rank has the same part of model and data.
+        Two layouts have the same text if each rank has the same part of model and data.
         """
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
         text = (
@@ -91,9 +91,9 @@ class Layout:
         return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
-        """Check that no tensor is cut over two instances.
+        """Check that no tensor is cut over two instances, and the workers of each instance.
 
-        Also check that each instance runs ``workers_per_instance`` workers, if that is given.
+        If ``workers_per_instance`` is given, each instance must run that many workers.
         """
         # Counted here, because bare torchrun has no list of hosts.
         for host, count in Counter(hosts).items():
@@ -265,9 +265,7 @@ class Parallel:
 
     @staticmethod
     def from_smdistributed(options: Mapping[str, Any]) -> "Parallel":
-        """Return the ``Parallel`` for these options of SageMaker's model parallel library.
-
-        They are those of its version 2.
+        """Return the ``Parallel`` for options of version 2 of SageMaker's model parallel library.
 
         Args:
             options: The ``distribution`` of an estimator, or the ``parameters`` alone.
@@ -351,7 +349,7 @@ plain DDP."""
 def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the ``Parallel`` that does what these options did.
 
-    Without ``modelparallel`` that is DDP.
+    Options without ``modelparallel`` become plain DDP.
     """
     flat = _parameters(options)
     workers = flat.pop("processes_per_host", None)

@@ -64,8 +64,8 @@ def bottleneck(
 ) -> str:
     """Return one sentence: what took the most time, and what to try.
 
-    ``shares`` has each kind of time, 0 to 1; ``usage`` the means of rank 0's instance by the names
-    of ``usage.usage_between``.
+    ``shares`` has the share of each kind of time, 0 to 1. ``usage`` has the means of rank 0's
+    instance, by the names of ``usage.usage_between``.
     """
     worth = [kind for kind, least in WORTH_ACTING_ON.items() if shares.get(kind, 0.0) >= least]
     kind = max(worth, key=lambda kind: shares[kind], default="forward_backward")

@@ -1,6 +1,6 @@
 """The final model as one file, ``model.safetensors``, which rank 0 writes.
 
-It is the plain ``state_dict``, whatever the mode.
+The file has the plain ``state_dict`` in every mode of parallelism.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors without shared memory.
 
-    Tied weights stand under each of their names, as in state_dict.
+    Tied weights are copied under each of their names, as state_dict has them.
     """
     used: set[int] = set()
     apart = {}

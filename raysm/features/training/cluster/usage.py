@@ -1,7 +1,7 @@
 """How busy an instance is: CPU, memory, network, disks and GPUs, read once a second.
 
-psutil and nvidia-ml-py read it. Instances on this machine report its CPUs, memory and disks; only
-those of kind ``namespace`` have an own network.
+psutil and nvidia-ml-py read the counters. Instances on this machine report the machine's CPUs,
+memory and disks; only instances of kind ``namespace`` have their own network.
 """
 
 import contextlib
@@ -27,7 +27,8 @@ Counters = Mapping[str, float]
 def read_counters() -> Counters:
     """Read the system's counters.
 
-    What it does not count is 0: gVisor has no disks, some containers no network.
+    A counter that the system lacks is 0: gVisor has none of disks, some containers none of
+    networks.
     """
     # Imported here, because the package may be missing, and Ray's own copy of psutil is not
     # importable.

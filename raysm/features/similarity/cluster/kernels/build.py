@@ -52,7 +52,7 @@ def this_machine() -> str:
 def _tiles_allowed() -> bool:
     """Ask Linux, once for all threads of this process, whether they may use tiles.
 
-    It refuses if it is too old, or if a thread's signal stack is too small for the tiles' 8 KiB.
+    Linux refuses if it is too old, or if a thread's signal stack is too small for the tiles' 8 KiB.
     """
     # Call it by number, because the C library has no function for it.
     refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
@@ -258,8 +258,8 @@ GLIBC_SYMBOL = re.compile(rb"GLIBC_(\d+)\.(\d+)")
 def platform_tag(folder: Path) -> str | None:
     """Return the platform tag of a wheel with these libraries (PEP 600).
 
-    It names their machines, and the glibc that they need. None if there are no libraries, or if one
-    is not linked with glibc: setuptools knows the tag of this machine.
+    The tag names the libraries' machines, and the glibc that they need. Return None if there are no
+    libraries, or if one is not linked with glibc: setuptools knows the tag of this machine.
     """
     needed: dict[str, tuple[int, int]] = {}
     for path in folder.glob("*.so"):

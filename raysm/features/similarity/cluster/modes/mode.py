@@ -110,7 +110,7 @@ class OwnedRange:
 class RangeMerger(ABC):
     """Merges the pieces of one range while tiles are computed.
 
-    Its owner always closes it in the end.
+    The owner of the range always closes the merger in the end.
     """
 
     keeps_pieces: ClassVar[bool] = False

@@ -237,7 +237,7 @@ def merge_pairs(
 ) -> Iterator[PairChunk]:
     """Merge the recorded pieces of these rows; yield their pairs sorted by row and neighbor.
 
-    It yields about ``GROUP_ROWS`` pairs at a time. Only one piece is open at a time, and only the
+    About ``GROUP_ROWS`` pairs are yielded at a time. Only one piece is open at a time, and only the
     pairs to be merged are copied out of it: a large matrix has more pieces than a process may have
     open files.
     """

@@ -83,7 +83,7 @@ Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64
 class TileBounds:
     """Lower bounds of the k-th best score of each row, known when the tile is dispatched.
 
-    They change no answer.
+    Bounds change no answer.
     """
 
     row_bounds: NDArray[np.float32]

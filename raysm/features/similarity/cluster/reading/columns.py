@@ -251,10 +251,7 @@ def id_type(types: Mapping[str, pa.DataType]) -> pa.DataType | None:
 
 
 def join_ids(columns: Mapping[str, pa.Array]) -> pa.Array | None:
-    """Return the ids[n] of one batch that these columns make together.
-
-    None if there are no columns.
-    """
+    """Return the ids[n] of one batch that these columns make together; None without columns."""
     converted = [convert_ids(column) for column in columns.values()]
     if len(converted) > 1:
         return pa.StructArray.from_arrays(converted, names=list(columns))
@@ -275,7 +272,7 @@ def as_array(values: NDArray[Any]) -> pa.Array:
 def _mean_bytes(ids: pa.Array) -> float:
     """Return the mean bytes of an id in a Parquet file.
 
-    It depends on the values alone, not on how they are chunked.
+    The mean depends on the values alone, not on how they are chunked.
     """
     if isinstance(ids, pa.StructArray):
         return sum(map(_mean_bytes, ids.flatten()))

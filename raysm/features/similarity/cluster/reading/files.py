@@ -234,10 +234,7 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
 
 
 def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:
-    """Return the first rows[n, D] of a file.
-
-    None for an archive, which would have to be unpacked.
-    """
+    """Return the first rows[n, D] of a file; None for an archive, which must be unpacked first."""
     kind = suffix(file)
     if kind == ".npz":
         return None
@@ -274,7 +271,7 @@ def file_digests(path: Path) -> list[tuple[str, str]]:
 def join_digests(sums: Sequence[tuple[str, str]]) -> str:
     """Return the digest of a matrix: its only file's, or of lines ``<sha256>  <name>``, in order.
 
-    It does not depend on which instances have the files.
+    The digest does not depend on which instances have the files.
     """
     if len(sums) == 1:
         return sums[0][1]

@@ -279,7 +279,7 @@ class Matrix:
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
         """Return rows start to stop as a matrix of their own, without ids.
 
-        Its arrays are views until it is pickled.
+        The arrays of that matrix are views until it is pickled.
         """
         found = [
             (rows.own() if isinstance(rows, SparseRows) else rows, name)
@@ -296,7 +296,7 @@ class Matrix:
     def read(self, start: int, stop: int) -> Rows:
         """Return rows[stop - start, D].
 
-        They are a view of the mapped file if they lie in one and need no conversion.
+        The rows are a view of the mapped file if they lie in one file and need no conversion.
         """
         # side="right" skips files without rows, which begin where the next one does.
         first = int(np.searchsorted(self._starts, start, side="right")) - 1

@@ -480,7 +480,7 @@ def _element(kind: pa.DataType) -> pa.DataType:
 def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
     """Return the columns of a matrix with a list column.
 
-    None if the lists must be read to know their length.
+    Return None if the lists must be read to know their length.
     """
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = (group.column(i) for i in range(group.num_columns))

@@ -231,7 +231,7 @@ class Checkpointing(Observer):
     ) -> None:
         """Raise on every rank if a file of which no copy was found may be intact.
 
-        Otherwise the checkpoint would be removed as damaged.
+        Without the error, the checkpoint would be removed as damaged.
         """
         problems = {name: (error.errno, error.strerror) for name, error in unreadable.items()}
         for of_rank in self._exchange.gather(problems):
@@ -308,10 +308,7 @@ class Checkpointing(Observer):
             )
 
     def _plan_files(self, state: dict[str, Any], folder: Path) -> set[str]:
-        """Return the files that this rank needs.
-
-        Before that, all ranks have checked that the checkpoint is of this model.
-        """
+        """Return the files to read, once all ranks have checked that the checkpoint fits."""
         problem = ""
         needed = set[str]()
         entries = set[str]()
@@ -457,7 +454,7 @@ class Checkpointing(Observer):
     def _settle(self) -> None:
         """Wait for the checkpoint that is being written.
 
-        One that fails does not end the training.
+        A checkpoint that cannot be written does not end the training.
         """
         saving = self._saving
         self._saving = None

@@ -60,7 +60,8 @@ class Manifest:
     def value_of(self, metric: str) -> float | None:
         """Return this checkpoint's value of ``metric``.
 
-        There is one even if another metric chose the best when it was saved.
+        A checkpoint has a value of each metric that was reported, even if another metric chose the
+        best when it was saved.
         """
         if self.metric in (None, metric):
             return self.value
@@ -112,7 +113,7 @@ def list_folders(checkpoints: Path) -> list[str]:
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
     """Return the manifests by folder.
 
-    A truncated one, of an upload that was stopped, is ignored.
+    A truncated manifest, of an upload that was stopped, is ignored.
     """
     manifests = {}
     for name in list_folders(checkpoints):
@@ -147,7 +148,7 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
     """Return the checkpoints that are neither among the ``keep`` newest nor the best.
 
-    Of equals, the newest is the best.
+    If several have the best value, the newest of them counts as the best.
     """
     # Sorted by step, then by time: two runs may have saved the same step, and training continued
     # from the later one.

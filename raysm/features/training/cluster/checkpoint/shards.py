@@ -1,6 +1,6 @@
 """Write, read and exchange the files of one checkpoint: each rank writes its part.
 
-They are those of ``torch.distributed.checkpoint``. The files ``__<rank>_0.distcp`` hold named
+The format is that of ``torch.distributed.checkpoint``. The files ``__<rank>_0.distcp`` hold named
 tensors and small objects; ``.metadata`` says where each piece of each tensor is, so that another
 number of workers, or another mode, reads what it needs. If several ranks have an entry, the lowest
 rank writes it: the running statistics of a batch norm differ a little from rank to rank.
@@ -295,7 +295,7 @@ def plan_transfers(
 ) -> list[FileTransfer]:
     """Return which instance sends which file to which others, in the same order on every rank.
 
-    Sources take turns.
+    Instances that have the same files take turns in sending them.
     """
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
@@ -375,10 +375,10 @@ class CheckpointTransfer:
         has: Mapping[str, Collection[str]],
         files: Mapping[str, FileRecord],
     ) -> int:
-        """Bring the files that this instance's ranks need into ``folder``.
+        """Fetch the files that this instance's ranks need into ``folder``.
 
-        Return the bytes received by all. ``has`` must be the same on every rank, ``files`` are all
-        files of the checkpoint.
+        Return the bytes that all instances received. ``has`` must be the same on every rank;
+        ``files`` are all files of the checkpoint.
         """
         moved = 0
         for transfer in plan_transfers(self.by_host(needed), has):
@@ -389,10 +389,7 @@ class CheckpointTransfer:
         return moved
 
     def _move(self, path: Path, record: FileRecord, transfer: FileTransfer) -> None:
-        """Pass a file along the chain of its source and targets.
-
-        So each of them sends it at most once.
-        """
+        """Pass a file along the chain of its source and targets: each sends it at most once."""
         chain = [self._leaders[host] for host in (transfer.source, *transfer.targets)]
         if self._rank not in chain:
             return

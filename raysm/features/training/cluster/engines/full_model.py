@@ -75,10 +75,10 @@ def _name(metric: Metric) -> str:
 
 class Engine(Protocol):
     def forward_backward(self, batch: Batch, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss.
+        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice.
 
-        Return the loss of this data rank's slice, 0 if it is not used. Ranks that do not have the
-        loss, or whose slice another rank accounts for, return 0.
+        The loss is 0 if it is not used. Ranks that do not have the loss, or whose slice another
+        rank accounts for, return 0.
         """
 
     def metric_sums(self, batch: Batch, metrics: Sequence[Metric]) -> torch.Tensor:
@@ -192,9 +192,9 @@ def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractCon
 
 @contextmanager
 def averages_kept(block: nn.Module) -> Iterator[None]:
-    """Let batch norms average into copies.
+    """Let batch norms average into copies, for a batch that is computed again.
 
-    This is for a batch that is computed again and was counted before.
+    The batch was counted when it was computed first.
     """
     # _NormBase is the base of all norms with running averages, instance norms among them; torch has
     # no public one.
@@ -235,10 +235,7 @@ def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def normed_by_averages(module: nn.Module) -> Iterator[None]:
-    """Let batch norms leave their running averages as they are.
-
-    This is for a single row that does not count.
-    """
+    """Let batch norms leave their running averages as they are, for a row that does not count."""
     norms = [
         inner
         for inner in module.modules()

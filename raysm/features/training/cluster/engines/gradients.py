@@ -29,7 +29,7 @@ def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None
 def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
     """Sum over the group in messages of about 25 MB, as DDP does.
 
-    Many small ones would take long.
+    A message for each gradient would take longer.
     """
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
     # All messages are sent before the first is awaited, so that the network never waits for the
@@ -94,8 +94,8 @@ def clip(
 ) -> torch.Tensor:
     """Scale all gradients to a 2-norm over the whole model of at most ``max_norm``.
 
-    Return the norm before. Every rank must call it. A parameter of several ranks counts once:
-    ``copies`` are those that another rank counts.
+    Return the norm that they had before. Every rank must call this function. A parameter of several
+    ranks counts once: ``copies`` are the parameters that another rank counts.
     """
     # Compared by identity, because ``==`` of parameters compares entry by entry.
     others = {id(parameter) for parameter in copies}
@@ -139,7 +139,8 @@ def _describe_split(
 ) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
     """Return how a gradient is cut, and this rank's part of it.
 
-    The first value is its mesh and the dimensions over which it is cut, None if it is whole.
+    The first value is the gradient's mesh and the dimensions over which it is cut; None if it is
+    not cut.
     """
     # Sums that are still to be made.
     if any(placement.is_partial() for placement in grad.placements):

@@ -1,8 +1,8 @@
 """Forward and backward of a model that is cut into stages.
 
-They follow torch's own schedules of micro-batches. Each rank of the pipeline gets the same slice of
-a batch, and the rank with the last stage returns its loss. Every micro-batch holds real rows only,
-so a slice smaller than a full one goes through in fewer or smaller micro-batches.
+The order of the micro-batches is that of torch's own schedules. Each rank of the pipeline gets the
+same slice of a batch, and the rank with the last stage returns its loss. Every micro-batch holds
+real rows only, so a slice smaller than a full one goes through in fewer or smaller micro-batches.
 """
 
 import contextlib
@@ -45,9 +45,10 @@ def stage_numbers(parallel: Parallel, pipeline_rank: int) -> range:
 def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
     """Return the runs of a slice through the pipeline, in their order.
 
-    Each is a pair: the number of micro-batches, and the rows of each. Shapes are alike within a
-    run, for the stages' messages. Over the runs they differ by one row at most: a small last one
-    might have a single row, which batch norms cannot normalise.
+    Each run is a pair: the number of micro-batches, and the rows of each. All micro-batches of a
+    run have the same shape, because the stages' messages need it. Those of different runs differ by
+    one row at most: a small last micro-batch might have a single row, which batch norms cannot
+    normalise.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -256,7 +257,7 @@ class Pipeline:
     def _loss_of_rows(self, output: Any, rows: torch.Tensor) -> torch.Tensor:
         """Return the weighed loss of a micro-batch.
 
-        The sum over all is ``factor`` x the mean of the slice.
+        The sum over all micro-batches is ``factor`` x the mean of the slice.
         """
         target = _rows(self._target, rows)
         factor = self._factor_of_weight * self._loss.weigh(target, len(rows))

@@ -70,8 +70,8 @@ class UnusedParameters:
     def remove_gradients(self, *, is_spare: bool) -> None:
         """Leave the parameters that no rank has used since the last call without a gradient.
 
-        Every rank must call it, after the last backward pass of a step. Uses of a rank with only a
-        spare row do not count.
+        Every rank must call this method, after the last backward pass of a step. Uses of a rank
+        with only a spare row do not count.
         """
         used = torch.zeros_like(self._used) if is_spare else self._used.clone()
         self._used.zero_()

@@ -198,7 +198,7 @@ class _Loop:
 def trainer_class() -> "type[TorchTrainer]":
     """Return Ray Train's trainer without ``UNUSED`` and without requests to the autoscaler.
 
-    They take 17 of the 64 CPU seconds of a short training. If Ray lacks one of the names, nothing
+    Both take 17 of the 64 CPU seconds of a short training. If Ray lacks one of the names, nothing
     is left out.
     """
     from ray.train.torch import TorchTrainer
@@ -236,7 +236,7 @@ def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
     """Return the lost instances: those that failed, and those that were silent.
 
-    If this instance was silent too, only those that failed count as lost.
+    If this instance was silent too, only the instances that failed count as lost.
     """
     # An answer takes a new process. If this instance starts none in that time either, the machines
     # are overloaded, and silence means nothing: the workers' own errors say why they failed.

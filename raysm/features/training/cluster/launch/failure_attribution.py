@@ -1,7 +1,7 @@
 """Find out why a worker failed, and which of several failures is the cause.
 
-The evidence is the exit status and the end of stderr. These are pure functions. A worker that fails
-because another one is gone often seems to end first, by the clock of its own instance. So the
+The evidence is the exit status and the end of stderr. All functions here are pure. A worker that
+fails because another one is gone often seems to end first, by the clock of its own instance. So the
 evidence counts more than the time.
 """
 
@@ -72,7 +72,7 @@ def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
 def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
     """Blame a lost connection on the worker whose end with 0 cut it.
 
-    ``ended_well`` has ranks and hosts.
+    ``ended_well`` has the rank and the host of each worker that ended with 0.
     """
     early = min(ended_well, default=None)
     if early is None or not is_consequence(error):

@@ -62,8 +62,8 @@ def train(
 ) -> tuple[Place, ...]:
     """Attempt the training until it succeeds or its retries are used up.
 
-    Return where the workers were. ``attempt`` and ``sleep`` may raise Stopped. With
-    ``on_instance_loss="continue"`` a loss is no restart.
+    Return the places of the workers. ``attempt`` and ``sleep`` may raise Stopped. With
+    ``on_instance_loss="continue"``, the loss of an instance does not use up a restart.
     """
     # Node ids, not names: an instance whose Ray was restarted is another node, and may be used
     # again.

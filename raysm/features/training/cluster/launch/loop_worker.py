@@ -78,10 +78,7 @@ def run_loop(config: dict[str, WorkerSpec]) -> None:
 
 
 def train_and_save(loop: Callable[[], object], finish: Callable[[], None] = lambda: None) -> None:
-    """Call the loop, then ``finish``, and save the model of this process's session.
-
-    The model is not saved again if the loop has saved it.
-    """
+    """Call the loop, then ``finish``, and save the model unless the loop has saved it."""
     try:
         with ending_forks():
             loop()
@@ -284,7 +281,7 @@ class Endings:
             time.sleep(WAIT_S)
 
     def early(self) -> list[tuple[int, str]]:
-        """Return rank and host of the loop that ended first; empty if none has."""
+        """Return rank and host of the loop that ended first; an empty list if no loop has ended."""
         try:
             if self._store is None or not self._store.check([FIRST]):
                 return []

@@ -67,7 +67,7 @@ class Wire:
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
         """Send this process's output, and that of libraries, to the head.
 
-        Call ``on_stop`` when ``STOP`` comes.
+        ``on_stop`` is called when the head sends ``STOP``.
         """
         with (
             self.listening(rank, OUT, lambda message: on_stop()) as out,
@@ -226,9 +226,9 @@ class Relay:
             self._changed.notify_all()
 
     def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
-        """Write the whole lines of ``data``.
+        """Write the complete lines of ``data``.
 
-        Return False for a connection without the right key.
+        Return False if the connection has sent a wrong key.
         """
         lines = source.lines.feed(data).split(b"\n")[:-1]
         if source.rank is None:

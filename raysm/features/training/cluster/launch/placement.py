@@ -1,7 +1,7 @@
-"""Choose the instances that train and their numbers of workers.
+"""The instances that train, their numbers of workers, and torchrun's variables of each worker.
 
-Set torchrun's variables of each worker. Ranks follow the order of the cluster. If any instance has
-a GPU, those without do not train.
+Ranks follow the order of the cluster. If any instance has a GPU, instances without a GPU do not
+train.
 """
 
 import re
@@ -44,7 +44,8 @@ def place(
 ) -> tuple[Place, ...]:
     """Assign the workers to the instances.
 
-    None takes one for each GPU, and one for each instance of CPUs.
+    Without ``workers`` and ``workers_per_instance``, each GPU gets a worker; without GPUs, each
+    instance gets one.
     """
     # A head that only coordinates offers no CPUs and GPUs.
     able = [node for node in nodes if node.cpus or node.gpus]
@@ -84,10 +85,7 @@ def place(
 def _counts(
     gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool
 ) -> list[int]:
-    """Return the number of workers of each instance.
-
-    The last instances may get none and are left out.
-    """
+    """Return the number of workers of each instance; instances at the end may be left out."""
     most = len(gpus)
     if spawns:
         return [1] * most

@@ -36,8 +36,8 @@ def digest_state(folder: Path) -> dict[str, str]:
 def sample_digest(path: Path) -> str:
     """Digest a file's size and at most ``MAX_BLOCKS`` blocks of it, with the first and the last.
 
-    Checkpoints have gigabytes. Those of two steps differ in nearly every block, and the end of a
-    file of ``torch.save`` has a checksum of each tensor.
+    Checkpoints have gigabytes. The checkpoints of two steps differ in nearly every block, and the
+    end of a file of ``torch.save`` has a checksum of each tensor.
     """
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
@@ -50,7 +50,7 @@ def sample_digest(path: Path) -> str:
 
 
 def describe_differences(states: Mapping[str, State]) -> str | None:
-    """Say on which instances ranks would find other checkpoints than rank 0; None if on none.
+    """Say on which instances ranks would find other checkpoints than rank 0; None if all agree.
 
     The first host of ``states`` is that of rank 0. Folders without a common name hold the shards of
     their ranks, as those of ``torch.distributed.checkpoint``, and are not compared.
@@ -73,7 +73,8 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
 def describe_restored(paths: Paths, hosts: Sequence[str]) -> str | None:
     """Compare the states of ``hosts``, rank 0's first, as the service has restored them here.
 
-    It does so when a job begins; what the other instances write later is not here.
+    The service restores them when a job begins. What the other instances write later is not on this
+    instance.
     """
     return describe_differences({host: digest_state(paths.state(host)) for host in hosts})
 

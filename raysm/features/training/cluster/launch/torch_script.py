@@ -360,7 +360,7 @@ class _Script:
     def _compare_states(self, places: tuple[Place, ...], agents: list[ActorHandle]) -> None:
         """Say if ranks would load other checkpoints than rank 0.
 
-        With ``share_state`` copy rank 0's state to the others.
+        With ``share_state``, copy rank 0's state to the other instances.
         """
         found = self._call_all(places, [agent.digest_state.remote() for agent in agents])
         of_rank_0, *others = found
@@ -415,7 +415,7 @@ class _Script:
     def _wait(self, tasks: list[Task]) -> tuple[list[Exit], list[Node]]:
         """Run all tasks to their end.
 
-        End the others once one failed, and all of them once a stop is asked for.
+        Once a task has failed, end the other tasks; once a stop is asked for, end all of them.
         """
         running = {self._agent(task.place.node).run.remote(task): task for task in tasks}
         places = [task.place for task in tasks]

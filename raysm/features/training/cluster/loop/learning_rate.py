@@ -18,10 +18,7 @@ from raysm.features.training.cluster.loop.session import Observer, Session
 
 
 class ScaledRate(float):
-    """The rate of the base batch, which ``prepare`` recognises in the optimizer.
-
-    To everything else it is a float.
-    """
+    """The rate of the base batch: a float that ``prepare`` recognises in the optimizer."""
 
     base_batch: int
     warmup_epochs: float
@@ -40,11 +37,11 @@ def scale(
     batch: int | None = None,
     steps_per_epoch: int | None = None,
 ) -> ScaledRate:
-    """Return a learning rate that ``prepare`` scales to the global batch.
+    """Return a learning rate that ``prepare`` scales to the global batch, with a gradual warm-up.
 
-    The warm-up is gradual. Give it to the optimizer as it is (``SGD(parameters,
-    lr=training.scale(0.1))``), before ``prepare``. The global batch and the steps of an epoch are
-    those of ``training.batches``, unless they are given here.
+    Give it to the optimizer as it is (``SGD(parameters, lr=training.scale(0.1))``), before
+    ``prepare``. The global batch and the steps of an epoch are those of ``training.batches``,
+    unless they are given here.
 
     Args:
         lr: The rate that suits ``base_batch``.
@@ -216,9 +213,9 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 
 def needs_metric(scheduler: Any) -> bool:
-    """Return whether a step of the scheduler takes a metric, as ``ReduceLROnPlateau``.
+    """Return whether a step of the scheduler takes a metric, which only the loop knows.
 
-    Only the loop knows that metric.
+    ``ReduceLROnPlateau`` is such a scheduler.
     """
     # By its parameters, not by its class, because schedulers of other packages may need a metric
     # too.

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 class Loader:
     """A data set that is asked for one batch after the other, in passes.
 
-    What is asked for goes to worker ``number % workers``, and the answers keep their order.
+    Request ``number`` goes to worker ``number % workers``, and the answers keep the order of the
+    requests.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class Position:
     def begin(self, order: DataOrder, *, is_single: bool) -> tuple[int, int]:
         """Return the epoch, and the sample of it, at which a loop begins.
 
-        ``is_single`` loops make one pass.
+        A loop that ``is_single`` makes one pass.
         """
         if not self.may_train(order):
             return self.epoch, 0
@@ -118,7 +118,7 @@ class Position:
     def may_train(self, order: DataOrder) -> bool:
         """Return whether a loop of that order may be the one that trains.
 
-        It may if no other loop has handed out a batch.
+        A loop may train if no other loop has handed out a batch.
         """
         return self.current is None and (
             self.order is None or _find_change(self.order, order) is None
@@ -127,7 +127,7 @@ class Position:
     def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Generator[Any, None, bool]:
         """Yield the batches of one pass, and return whether there were any.
 
-        A step learns from the current one.
+        A step learns from ``current``, the batch that was yielded last.
         """
         # Loops may be nested: a validation inside of a training must give the step its batch back.
         around = self.current

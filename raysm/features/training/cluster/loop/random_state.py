@@ -16,10 +16,7 @@ State: TypeAlias = tuple[object, Any, torch.Tensor]
 
 
 def seed_of(*parts: int) -> int:
-    """Return a 32-bit seed that mixes all parts.
-
-    Neighbouring numbers then give unrelated generators.
-    """
+    """Return a 32-bit seed that mixes all parts: similar parts give unrelated generators."""
     text = ":".join(str(int(part)) for part in parts)
     # torch's CPU generator takes 32 bits of its seed, and numpy's no more.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
@@ -46,7 +43,7 @@ def seed_cpu(seed: int) -> None:
 def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
     """Yield an iterator whose every step seeds the CPU's generators with the next seed.
 
-    Restore them at the end.
+    The generators have their former state again after the block.
     """
     before = cpu_state()
 
@@ -63,9 +60,9 @@ def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
 
 @contextlib.contextmanager
 def has_drawn() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether the block drew a number.
+    """Yield a function that says after the block whether the block drew a number.
 
-    Call it after the block. It knows the CPU's generators.
+    It compares the states of the CPU's generators.
     """
     before = cpu_state()
     after: list[bool] = []

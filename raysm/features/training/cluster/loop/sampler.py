@@ -1,10 +1,10 @@
 """Batches in an order that follows from the seed and the epoch alone.
 
-It does not depend on the number of workers that share them. Batch ``k`` of an epoch has the same
-rows on one worker and on a thousand: each data rank takes its slice. So a training that resumes in
-the middle of an epoch, even on another number of workers, reads exactly the rows that it has not
-read. What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so
-it does not depend on workers, loaders and interruptions either.
+The order does not depend on the number of workers that share the batches. Batch ``k`` of an epoch
+has the same rows on one worker and on a thousand: each data rank takes its slice. So a training
+that resumes in the middle of an epoch, even on another number of workers, reads exactly the rows
+that it has not read. What a sample's own code draws at random (augmentation) follows from seed,
+epoch and row, so it does not depend on workers, loaders and interruptions either.
 """
 
 import operator
@@ -71,9 +71,7 @@ def slices(
 
 
 def epochs(count: int) -> Iterator[int]:
-    """Yield the numbers of the epochs that are left of ``count``.
-
-    The interrupted one comes first.
+    """Yield the numbers of the epochs that are left of ``count``, an interrupted one first.
 
     For loops that do something at the end of each epoch::
 
@@ -119,7 +117,7 @@ def batches(
 ) -> Iterator[Any]:
     """Yield this worker's slice of each batch, on its device.
 
-    Begin at the position of the checkpoint.
+    A training that resumes begins at the position of its checkpoint.
 
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance; or is a stream, an

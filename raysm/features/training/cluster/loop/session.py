@@ -33,7 +33,7 @@ from raysm.instance.work.report import find_diverged, metrics_of, numbers, text_
 class Observer:
     """Base class of objects that follow the steps.
 
-    Every rank calls them, in the order in which they were added.
+    Every rank calls its observers in the order in which they were added.
     """
 
     def on_loop_begin(self) -> None:
@@ -42,13 +42,13 @@ class Observer:
     def on_step_begin(self, step: int) -> None:
         """Called before step number ``step``.
 
-        It counts from 1, over the whole training, restarts included.
+        Steps count from 1 over the whole training, restarts included.
         """
 
     def on_step_end(self, step: int, loss: StepLoss) -> None:
-        """Called after that step; ``loss`` is the global mean, the same on every rank.
+        """Called after a step; ``loss`` is the global mean, the same on every rank.
 
-        Reading it waits for the device.
+        Reading the loss waits for the device.
         """
 
     def on_divergence(self) -> str:
@@ -115,7 +115,7 @@ class Session:
     def share(self) -> float | None:
         """Rows of this data rank's slice / rows of the batch.
 
-        So a smaller, uneven last batch gets its exact weight.
+        By this share, a last batch that is smaller or uneven gets its exact weight.
         """
         return self.position.current.share if self.position.current else None
 
@@ -137,8 +137,9 @@ class Session:
     def begin_exchange(self) -> Callable[[], None]:
         """Begin to ask all ranks if one received SIGTERM, and which losses they all have.
 
-        Call it when a step's gradients are made, and the returned function at the end of the step.
-        The exchange goes on meanwhile. It is one of the hosts alone, and does not wait for devices.
+        Call this method when a step's gradients are made, and the returned function at the end of
+        the step. The exchange goes on meanwhile. It is one of the hosts alone, and does not wait
+        for devices.
         """
         if self.cpu_group is None:
             return self._end_exchange
@@ -162,18 +163,16 @@ class Session:
         return sum(1 for _ in itertools.takewhile(lambda each: each[1].has_arrived, self.losses))
 
     def look_at_losses(self, count: int | None = None) -> None:
-        """Report those of the next ``count`` losses that are not finite, by default of all.
+        """Report which of the next ``count`` losses, by default of all, are not finite.
 
-        Every rank must call it, with the same count. It waits for losses that have not arrived.
+        Every rank must call this method, with the same count. It waits for losses that have not
+        arrived.
         """
         for _ in range(len(self.losses) if count is None else count):
             self._report_divergence(*self.losses.popleft())
 
     def first_rank(self, is_here: bool) -> int | None:
-        """Return the first rank on which ``is_here`` is true, or None.
-
-        Every rank must call it.
-        """
+        """Return the first rank on which ``is_here`` is true, or None; every rank must call it."""
         first = torch.tensor([self.rank if is_here else self.world_size])
         if self.cpu_group is not None:
             dist.all_reduce(first, dist.ReduceOp.MIN, group=self.cpu_group)
@@ -182,7 +181,8 @@ class Session:
     def _report_divergence(self, step: int, mean: StepLoss, own: torch.Tensor) -> None:
         """Report the loss of a step that is not finite, with the rank that made it so.
 
-        Only the first of several such steps is reported, and the one after the last.
+        Of several such steps in a row, only the first is reported, and then the first step whose
+        loss is finite again.
         """
         is_diverged = not math.isfinite(mean)
         if is_diverged == self.is_diverged:
@@ -236,7 +236,8 @@ def begin(
 ) -> Session:
     """Make this process's session.
 
-    It is in the process group that exists, in one by torchrun's variables, or the only worker.
+    The session uses the process group that exists, or makes one by torchrun's variables. Without
+    either, this process is the only worker.
     """
     global _session
     if _session is not None:

@@ -1,6 +1,7 @@
 """The loss of a step, which stays on the device until something reads it.
 
-Reading waits for the device, which then has nothing queued. So a step itself must not read.
+Reading waits for the device, which then has nothing queued. Therefore a step itself must not read
+it.
 """
 
 import contextlib

@@ -88,8 +88,8 @@ class StreamBatch(NamedTuple):
 def part_of(rows: int, part: Share) -> tuple[int, int]:
     """Return where a part of these rows begins and ends.
 
-    Parts differ by one row at most. The first ones have more rows, so rank 0 has rows of its own in
-    each batch of a stream that is not sharded: checkpoints keep its running averages of batch
+    Parts differ by one row at most. The first parts have more rows, so rank 0 has rows of its own
+    in each batch of a stream that is not sharded: checkpoints keep its running averages of batch
     norms, and DDP gives them to all.
     """
     number, count = part

@@ -20,7 +20,7 @@ by itself."""
 def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     """Return the name of the module whose children are the blocks, by default the largest.
 
-    It is "" for the model itself.
+    The name of the model itself is "".
     """
     containers: dict[str, nn.Module] = {
         name: module
@@ -61,10 +61,7 @@ Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def check_compiler(device: torch.device, compiled: Compile = torch.compile) -> None:
-    """Compile a line of code.
-
-    So a missing compiler is an error here and not in the first step.
-    """
+    """Compile a line of code: a missing compiler is an error here, and not in the first step."""
     try:
         compiled(lambda values: values * 2 + 1)(torch.ones(4, device=device))
     # Any exception: of the compiler, a missing header, or this version of Python.

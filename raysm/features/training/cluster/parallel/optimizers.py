@@ -19,7 +19,11 @@ GROUPS = "param_groups."
 
 
 def is_stepped(optimizer: Optimizer) -> bool:
-    """Look at the counts: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    """Return whether the optimizer has made a step.
+
+    Its counts of steps say so: some optimizers (Adagrad) have a state from the beginning, whose
+    ``step`` is 0.
+    """
     # An optimizer without a count of steps that has a state has been stepped.
     return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
 
@@ -27,7 +31,7 @@ def is_stepped(optimizer: Optimizer) -> bool:
 def renew(optimizer: Optimizer) -> None:
     """Recreate the state that the optimizer's constructor made (Adagrad).
 
-    It is then that of the parameters as they are now.
+    The new state fits the parameters as they are now.
     """
     if not optimizer.state:
         return
@@ -74,7 +78,7 @@ def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
 
 
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
-    """Return the parameter of a state's entry, "" for an entry of others; values may be nested."""
+    """Return the parameter of a state's entry, or "" for other entries; values may be nested."""
     name = entry.removeprefix(STATE)
     # Names of parameters and of nested values have dots: take the longest known name.
     while name and name not in parameters:

@@ -1,6 +1,6 @@
 """Cut a model over the ranks of a layout: stages, tensors, shards, replicas.
 
-Each is done by torch's own means. The order is that of PyTorch's own recipes: stages first, then
+Torch's own functions make each cut, in the order of PyTorch's own recipes: stages first, then
 tensors within a stage, then recomputation of blocks, then shards or replicas around it all.
 Parameters keep their original names.
 """
@@ -73,10 +73,10 @@ class Parallelizer:
         return self.layout.data == self.layout.world_size
 
     def apply(self, model: nn.Module, groups: Groups) -> RankModel:
-        """Cut the model, which is whole and the same on every rank.
+        """Cut the model, which is complete and the same on every rank.
 
-        ``groups`` are those of its optimizer. If it cannot be cut like this, every rank raises
-        InvalidRequest, and nothing was changed.
+        ``groups`` are the optimizer's groups. If the model cannot be cut like this, every rank
+        raises InvalidRequest, and nothing has been changed.
         """
         blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
         if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
@@ -376,11 +376,11 @@ def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
 def _merge(
     modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()
 ) -> nn.Module:
-    """Return one module with the tensors of all by the same names.
+    """Return one module that has the tensors of several modules by their names.
 
-    Their order is that of ``names``, the whole model's. A parameter that is ``tied`` to other
-    stages' has all names of the tie: so a checkpoint of the optimizer knows it by the same name in
-    every mode.
+    The order is that of ``names``, the names of the whole model. A parameter that is ``tied`` to
+    one of another stage has all names of the tie: so a checkpoint of the optimizer knows it by the
+    same name in every mode.
     """
     tensors = {
         name: tensor

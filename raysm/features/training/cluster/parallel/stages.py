@@ -38,9 +38,9 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
 
     @functools.cache
     def best(stage: int, stop: int) -> tuple[float, int]:
-        """Return the highest cost of stages, and where the last one begins.
+        """Return the highest cost of stages, and where the last stage begins.
 
-        The stages are that many, made of the blocks before ``stop``.
+        The blocks before ``stop`` are cut into ``stage`` stages.
         """
         if stage == 1:
             return until[stop], 0
@@ -112,7 +112,7 @@ class Stages:
 def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     """Trace just deep enough that each boundary is a node.
 
-    Inputs are the parameters of forward without default.
+    The inputs of the graph are the parameters of forward without a default.
     """
     for name in boundaries:
         try:
@@ -208,10 +208,10 @@ def _assign_stages(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]
 
 
 def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
-    """Return the values that ``stage`` returns to the next one.
+    """Return the values that ``stage`` returns to the next stage.
 
-    They are what later stages need of it and of those before it. Stage -1 hands on the model's
-    inputs, the last one nothing.
+    These are the values of this stage and of earlier ones that later stages need. Stage -1 passes
+    the model's inputs on, and the last stage passes nothing on.
     """
     if stage < 0:
         return [node for node in placed if node.op == "placeholder"]
@@ -280,9 +280,9 @@ def _is_within(name: Any, block: str) -> bool:
 
 
 def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> list[float]:
-    """Return the parameters of each block and the modules that follow it.
+    """Return the parameters of each block and of the modules that follow it.
 
-    The first also has those before it.
+    The first block also has the parameters of the modules before it.
     """
     costs = [0.0] * len(names)
     block = 0
@@ -310,9 +310,9 @@ class Tie:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """Parameters of this worker that others of its pipeline also have.
+    """Parameters of this worker that other workers of its pipeline also have.
 
-    They are in the same order on all of these workers.
+    Their order is the same on all of these workers.
     """
 
     parameters: tuple[nn.Parameter, ...]
@@ -337,9 +337,9 @@ def find_ties(stages: Stages) -> list[Tie]:
 
 
 def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
-    """Check that every worker can keep its copies as the others keep theirs.
+    """Check that every worker can keep its copies equal to those of the other workers.
 
-    ``cut`` names modules with cut tensors.
+    ``cut`` has the names of the modules with cut tensors.
     """
     cut_modules = set(cut)
     for tie in ties:

@@ -91,9 +91,9 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
 
 
 def _carried_plan(model: nn.Module) -> dict[str, Any]:
-    """Return the model's tp_plan, {} without one.
+    """Return the model's tp_plan, or {} if it has none.
 
-    It is that of the class and that of its configuration's base model.
+    A plan consists of that of the class and that of its configuration's base model.
     """
     base = getattr(getattr(model, "config", None), "base_model_tp_plan", None) or {}
     prefix = getattr(model, "base_model_prefix", "")
@@ -161,10 +161,7 @@ def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:
 
 
 def _head_counts(module: nn.Module) -> dict[str, int]:
-    """Return the attributes that count an attention's heads.
-
-    Return {} without an attribute with their size.
-    """
+    """Return the attributes that count an attention's heads, {} if no attribute has their size."""
     if not any(isinstance(getattr(module, name, None), int) for name in HEAD_SIZES):
         return {}
     # Others may have a tensor or a module of that name.

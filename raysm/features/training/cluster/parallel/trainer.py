@@ -163,10 +163,7 @@ class Trainer(RankModel):
             ) from error
 
     def _compare_data(self) -> None:
-        """Refuse data that differ between ranks.
-
-        Else a rank would wait for one that has no batch left.
-        """
+        """Refuse data that differ between ranks: one would wait for a rank without a batch left."""
         group = self.session.cpu_group
         current = self.session.position.current
         if group is None:
@@ -266,8 +263,8 @@ class Trainer(RankModel):
     def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
         """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer.
 
-        Call it before any step. If no entry is a state, the checkpoint is of another optimizer, and
-        an error will name what it lacks.
+        Call this method before any step. If no entry is a state, the checkpoint is of another
+        optimizer, and an error will name what it lacks.
         """
         names = stateful(entries)
         if not names:
@@ -300,9 +297,9 @@ class Trainer(RankModel):
             )
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on rank 0, on the CPU.
+        """Return the complete model on rank 0, on the CPU, and {} on the other ranks.
 
-        The others get {}. Every rank must call it.
+        Every rank must call this method.
         """
         self.session.look_at_losses()
         of_rank = get_model_state_dict(self.parts)
@@ -321,9 +318,9 @@ class Trainer(RankModel):
         return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
 
     def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:
-        """Return on rank 0 one tensor of rank ``owner``.
+        """Return one tensor of rank ``owner`` on rank 0, and None on the other ranks.
 
-        The others get None. Every rank must call it.
+        Every rank must call this method.
         """
         if isinstance(tensor, DTensor):
             # NCCL does not send what is offloaded to the CPU from there.
@@ -351,10 +348,7 @@ class Trainer(RankModel):
 def evaluation(
     model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device: torch.device
 ) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode.
-
-    The model is that which a checkpoint would keep.
-    """
+    """Compute without gradients in evaluation mode, with the model that a checkpoint would keep."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -378,7 +372,7 @@ def means(
 ) -> dict[str, float]:
     """Return each metric's mean over all rows.
 
-    Every rank must call it, with equally many batches.
+    Every rank must call this function, with equally many batches.
     """
     functions = list(metrics.values())
     total = no_sums(functions)
