@@ -206,7 +206,7 @@ def loop_that_one_rank_leaves(config):
 
 
 # Which rank is named, and why, is shown on two processes by
-# features/training/cluster/launch/test_loop_worker.
+# features/training/cluster/launch/test_endings.
 @pytest.mark.soak
 def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
     workload = raysm.DataParallel(

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from raysm.errors import InvalidConfig
-from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
+from raysm.features.training.cluster.checkpoint.transfer import CheckpointTransfer
 
 
 def fetched(hosts, folders, needs, has, files):

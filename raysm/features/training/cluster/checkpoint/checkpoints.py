@@ -1,8 +1,8 @@
 """Checkpoints of a training: saved in the background and on SIGTERM, and resumed from.
 
 A training resumes from the newest whole checkpoint. Each instance has the files of its own workers.
-``manifest`` says when a checkpoint is whole, ``shards`` writes and reads it, and fetches files that
-an instance lacks.
+``manifest`` says when a checkpoint is whole, ``shards`` writes and reads it, and ``transfer``
+fetches files that an instance lacks.
 """
 
 import atexit
@@ -40,7 +40,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     remove,
     step_of,
 )
-from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
+from raysm.features.training.cluster.checkpoint.transfer import CheckpointTransfer
 from raysm.features.training.cluster.loop.position import UNSHARDED
 from raysm.features.training.cluster.loop.random_state import (
     capture_state,

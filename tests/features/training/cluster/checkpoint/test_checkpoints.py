@@ -36,7 +36,6 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     parse_manifest,
     read_manifests,
 )
-from raysm.features.training.cluster.checkpoint.shards import FileTransfer, plan_transfers
 from raysm.features.training.cluster.loop import session as sessions
 from tests.support.waiting import until
 
@@ -555,20 +554,6 @@ def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
     assert not is_intact(path, record)
     path.unlink()
     assert not is_intact(path, record)
-
-
-def test_each_file_goes_once_from_an_instance_that_has_it_to_all_that_lack_it():
-    has = {"a": {"1"}, "b": {"2"}, "c": set()}
-    needs = {"a": {"1", "2"}, "b": {"1"}, "c": {"1"}}
-    assert plan_transfers(needs, has) == [
-        FileTransfer("1", "a", ("b", "c")),
-        FileTransfer("2", "b", ("a",)),
-    ]
-
-
-def test_what_no_instance_has_is_named():
-    with pytest.raises(InvalidConfig, match="file 2 "):
-        plan_transfers({"a": {"1", "2"}}, {"a": {"1"}})
 
 
 @pytest.fixture

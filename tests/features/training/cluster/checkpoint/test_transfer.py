@@ -5,8 +5,13 @@ import random
 import pytest
 
 from raysm.core.protocol.store import sha256_of
+from raysm.errors import InvalidConfig
 from raysm.features.training.cluster.checkpoint.manifest import FileRecord
-from raysm.features.training.cluster.checkpoint.shards import CHUNK_BYTES
+from raysm.features.training.cluster.checkpoint.transfer import (
+    CHUNK_BYTES,
+    FileTransfer,
+    plan_transfers,
+)
 from tests.support.transfers import fetched
 
 
@@ -50,3 +55,17 @@ def test_a_file_that_changed_since_it_was_checked_is_refused_by_its_receiver(ran
     assert (answers[0], answers[2]) == (3, 3)
     (refusal,) = answers[1]
     assert str(folders["b"] / "x") in refusal
+
+
+def test_each_file_goes_once_from_an_instance_that_has_it_to_all_that_lack_it():
+    has = {"a": {"1"}, "b": {"2"}, "c": set()}
+    needs = {"a": {"1", "2"}, "b": {"1"}, "c": {"1"}}
+    assert plan_transfers(needs, has) == [
+        FileTransfer("1", "a", ("b", "c")),
+        FileTransfer("2", "b", ("a",)),
+    ]
+
+
+def test_what_no_instance_has_is_named():
+    with pytest.raises(InvalidConfig, match="file 2 "):
+        plan_transfers({"a": {"1", "2"}}, {"a": {"1"}})

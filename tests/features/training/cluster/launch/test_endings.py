@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from raysm import training
 from raysm.errors import InvalidRequest
-from raysm.features.training.cluster.launch.loop_worker import EndedEarly, Endings
+from raysm.features.training.cluster.launch.endings import EndedEarly, Endings
 from raysm.features.training.cluster.loop import session as sessions
 
 DEADLINE_S = 60.0
