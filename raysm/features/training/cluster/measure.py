@@ -4,9 +4,7 @@ Rank 0 emits the seconds of a step by kind as metrics, prints two lines at the e
 ``training.json`` beside the model, from which the result's manifest takes its figures.
 """
 
-import atexit
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -94,12 +92,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def measure(session: Session) -> None:
+def attach_measuring(session: Session) -> None:
     if environment.measures():
         measuring = Measuring(session)
         session.timer = measuring.span
-        session.observers.append(measuring)
-        atexit.register(measuring.on_end)  # scripts do not call session.end()
+        session.attach(measuring)
 
 
 class Measuring(Observer):
@@ -107,8 +104,6 @@ class Measuring(Observer):
         self._session = session
         self._steps = 0
         self._emitted_s = time.perf_counter()
-        self._over = False
-        self._owner = os.getpid()
         self._usage: Usage | None = None
         self._begin_s = time.perf_counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -144,12 +139,7 @@ class Measuring(Observer):
             self._emit(step)
 
     def on_end(self) -> None:
-        """On rank 0, say once where the time went."""
-        # A process that the script has forked ends with the exit handlers of this one.
-        if self._over or os.getpid() != self._owner:
-            return
-        self._over = True
-        atexit.unregister(self.on_end)  # else the interpreter keeps the whole session until its end
+        """On rank 0, say where the time went."""
         if self._usage is not None:
             self._usage.__exit__(None, None, None)
         total = self._total

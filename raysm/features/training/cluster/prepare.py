@@ -11,16 +11,15 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset, default_collate
 
 from raysm.errors import InvalidRequest
-from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, attach
+from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, attach_checkpoints
 from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.mean_loss import Divisor, Loss, MeanLoss
-from raysm.features.training.cluster.loop import learning_rate
-from raysm.features.training.cluster.loop.learning_rate import check_scheduler
+from raysm.features.training.cluster.loop.learning_rate import attach_rate, check_scheduler
 from raysm.features.training.cluster.loop.random_state import seed_all
 from raysm.features.training.cluster.loop.sampler import one_pass
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.loop.step_loss import StepLoss
-from raysm.features.training.cluster.measure import measure
+from raysm.features.training.cluster.measure import attach_measuring
 from raysm.features.training.cluster.parallel.blocks import Blocks, check_compiler
 from raysm.features.training.cluster.parallel.deferred import (
     Weights,
@@ -178,15 +177,15 @@ def prepare(
     )
     # Set only now, so that prepare may be called again after an error.
     session.trainer = trainer
-    measure(session)
+    attach_measuring(session)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.
     pipeline_rank = layout.coordinates(session.rank).pipeline
     seed_all(seed + layout.data_rank(session.rank) * layout.pipeline + pipeline_rank)
     # Before the checkpoints, which keep the plain rate.
-    learning_rate.attach(session, optimizer)
-    attach(session, trainer, checkpoints)
+    attach_rate(session, optimizer)
+    attach_checkpoints(session, trainer, checkpoints)
     return trainer.model, optimizer
 
 

@@ -5,10 +5,8 @@ A training resumes from the newest whole checkpoint. Each instance has the files
 fetches files that an instance lacks.
 """
 
-import atexit
 import contextlib
 import math
-import os
 import secrets
 import signal
 import threading
@@ -95,7 +93,7 @@ class Checkpoints:
             )
 
 
-def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> None:
+def attach_checkpoints(session: Session, trainer: Trainer, config: Checkpoints | None) -> None:
     """Resume from the newest whole checkpoint, and save from now on; every rank must call it."""
     folder = None if config is None or config.folder is None else Path(config.folder)
     if session.in_job:
@@ -113,7 +111,7 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> No
         session, trainer, config or Checkpoints(), folder or Path("checkpoints")
     )
     checkpointing.begin()
-    session.observers.append(checkpointing)
+    session.attach(checkpointing)
 
 
 class Checkpointing(Observer):
@@ -139,8 +137,6 @@ class Checkpointing(Observer):
         # what it drew before its loop, and must not use up the loop's numbers.
         self._random: Callable[[], None] | None = None
         self._before: Any = None
-        self._over = False
-        self._owner = os.getpid()
 
     def begin(self) -> None:
         # A new one for each start: files of this run must never complete a torn checkpoint of an
@@ -150,7 +146,6 @@ class Checkpointing(Observer):
         self._resume()
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
-        atexit.register(self.on_end)  # scripts do not call session.end()
 
     def _resume(self) -> None:
         candidates = self._candidates()
@@ -356,11 +351,6 @@ class Checkpointing(Observer):
         return f"the checkpoint of step {self._whole[-1].step} is the last one before it"
 
     def on_end(self) -> None:
-        # A process that the script has forked ends with the exit handlers of this one.
-        if self._over or os.getpid() != self._owner:
-            return
-        self._over = True
-        atexit.unregister(self.on_end)
         self._settle()
         self._staging.close()
         if self._before is not None and threading.current_thread() is threading.main_thread():

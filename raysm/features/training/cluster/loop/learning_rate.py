@@ -83,10 +83,8 @@ def factor(step: int, *, growth: float, warmup_steps: int) -> float:
     return 1 + (growth - 1) * step / warmup_steps
 
 
-def attach(session: Session, optimizer: Optimizer) -> "Rate":
-    rate = Rate(session, optimizer)
-    session.observers.append(rate)
-    return rate
+def attach_rate(session: Session, optimizer: Optimizer) -> None:
+    session.attach(Rate(session, optimizer))
 
 
 class Rate(Observer):

@@ -5,9 +5,11 @@ the same code runs in a Ray Train worker, in a child of a TorchScript, under bar
 one plain process.
 """
 
+import atexit
 import contextlib
 import itertools
 import math
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +62,7 @@ class Observer:
         return ""
 
     def on_end(self) -> None:
-        """Called after the user's loop has returned, or raised."""
+        """Called once, after the user's loop has returned or raised."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -93,6 +95,9 @@ class Session:
     rounds: int = 0
     """Steps and evaluations that this process has begun; all ranks take them together."""
     observers: list[Observer] = field(default_factory=list)
+    """``attach`` adds them."""
+    ends: list[Callable[[], None]] = field(default_factory=list)
+    """What ends the observers, in the order in which they were attached."""
     loaders: dict[tuple[DataOrder, int], Loader] = field(default_factory=dict)
     """Those whose workers persist, by their order and number of workers."""
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
@@ -122,6 +127,11 @@ class Session:
     @property
     def slice_rows(self) -> int | None:
         return self.position.current.slice_rows if self.position.current else None
+
+    def attach(self, observer: Observer) -> None:
+        """Let an observer follow the steps, and end it with the session, or with the process."""
+        self.observers.append(observer)
+        self.ends.append(_once_or_at_exit(observer.on_end))
 
     def span(self, name: str) -> AbstractContextManager[Any]:
         return self.timer(name) if self.timer else contextlib.nullcontext()
@@ -295,8 +305,27 @@ def end() -> None:
     _session = None
     if ending is not None:
         ending.loaders.clear()
-        for observer in ending.observers:
-            observer.on_end()
+        for end_observer in ending.ends:
+            end_observer()
+
+
+def _once_or_at_exit(work: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that does ``work`` once; the exit of this process calls it too."""
+    owner = os.getpid()
+    is_done = False
+
+    def work_once() -> None:
+        nonlocal is_done
+        # A process that the script has forked ends with the exit handlers of this one.
+        if is_done or os.getpid() != owner:
+            return
+        is_done = True
+        # Else the interpreter keeps the whole session until its end.
+        atexit.unregister(work_once)
+        work()
+
+    atexit.register(work_once)  # scripts do not call end()
+    return work_once
 
 
 def _device(local_rank: int) -> torch.device:

@@ -280,10 +280,10 @@ def trained(session, lr, steps, scheduler=None):
     weight = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
     optimizer = torch.optim.SGD([weight], lr=lr)
     schedule = scheduler(optimizer) if scheduler else None
-    rate = scaling.attach(session, optimizer)
+    scaling.attach_rate(session, optimizer)
     rates = []
     for step in range(steps):
-        rate.on_step_begin(step + 1)
+        session.observers[-1].on_step_begin(step + 1)
         before = weight.item()
         weight.grad = torch.ones_like(weight)
         optimizer.step()
