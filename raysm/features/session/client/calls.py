@@ -33,7 +33,7 @@ _log = logging.getLogger("raysm")
 T = TypeVar("T")
 
 # Long poll: below the minute after which proxies cut a silent request, and below the wire's READ_S.
-WAIT_S = 20.0
+LONG_POLL_S = 20.0
 """How long the server may hold an answer back until the call is done."""
 
 LATE_S = 0.5
@@ -46,7 +46,9 @@ RESEND_S = 0.02
 KEPT_CHARACTERS = 32 << 20
 """How much of a cell's output is kept for its result: the last characters."""
 
-INTERRUPTED_S = 10.0
+CTRL_C_GRACE_S = 10.0
+"""How long a call that Ctrl-C interrupts may take to end."""
+
 CTRL_C_POLL_S = 1.0
 
 
@@ -147,7 +149,7 @@ class Call(Generic[T]):
             status, outcome = await self._ask(request, body)
             while status.state != DONE:
                 # No time limit, because a call may run for days. The server answers each request
-                # within WAIT_S.
+                # within LONG_POLL_S.
                 status, outcome = await self._ask()
             await self._await_output(status.output_end)
         except asyncio.CancelledError:
@@ -171,7 +173,7 @@ class Call(Generic[T]):
     async def _ask(
         self, request: CallRequest | None = None, body: Sequence[Piece] = ()
     ) -> tuple[CallStatus, Outcome]:
-        head, outcome = await self._context.wire.call(self.id, WAIT_S, request, body)
+        head, outcome = await self._context.wire.call(self.id, LONG_POLL_S, request, body)
         status: CallStatus = from_json(CallStatus, head, "call")
         return status, Outcome.decode(outcome) if len(outcome) else Outcome()
 
@@ -366,7 +368,7 @@ class Call(Generic[T]):
             with contextlib.suppress(RaysmError):
                 self.cancel()
             # Its last output must not appear below the user's next command.
-            self.wait(INTERRUPTED_S)
+            self.wait(CTRL_C_GRACE_S)
             raise
 
     def _next(self) -> tuple[str, str] | None:

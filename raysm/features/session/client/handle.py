@@ -50,7 +50,7 @@ from raysm.features.session.protocol import CALL, CELL, SHELL, CallRequest, Sess
 if TYPE_CHECKING:
     from raysm.core.client.tunnel import Tunnel
 
-INTERRUPTED_S = 5.0
+CLOSE_GRACE_S = 5.0
 """How long ``close`` waits for the calls that it interrupts. The head abandons them after two
 seconds."""
 
@@ -552,7 +552,7 @@ class Session:
         try:
             connection.end_session()
             # The outcomes of the calls need the connection.
-            connection.wait_for_calls(INTERRUPTED_S)
+            connection.wait_for_calls(CLOSE_GRACE_S)
         except SessionEnded:
             pass
         except RaysmError as error:

@@ -80,7 +80,7 @@ FIRST_PAUSE_S = 0.05
 MAX_PAUSE_S = 2.0
 SOCKET_S = 0.5
 """How long a call waits for the WebSocket before the service is asked whether the job runs."""
-# READ_S is longer than the WAIT_S of calls, for which the server may hold an answer back.
+# READ_S is longer than the LONG_POLL_S of calls, for which the server may hold an answer back.
 CONNECT_S = 15.0
 READ_S = 60.0
 

@@ -23,7 +23,7 @@ from raysm.core.protocol.parcels import (
 )
 from raysm.errors import InvalidRequest
 
-WAIT_S = 60.0
+TRANSFER_TIMEOUT_S = 60.0
 MEMORY_SHARE = 0.2
 """Share of the machine's memory for values; further values become files."""
 MAX_UPLOADS = 64
@@ -144,7 +144,7 @@ class Blobs:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _exchange(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:
-        connection.settimeout(WAIT_S)
+        connection.settimeout(TRANSFER_TIMEOUT_S)
         with connection, contextlib.suppress(OSError, ValueError):  # the client asks again
             if connection.recv(len(BULK)) != BULK:
                 return

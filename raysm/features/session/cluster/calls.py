@@ -43,7 +43,7 @@ KEPT_CALLS = 2000
 """How many delivered calls are kept. The oldest are forgotten first, because a map has
 thousands."""
 
-SIGNAL_S = 0.5
+CALL_SIGNAL_S = 0.5
 MAX_WAIT_S = 25.0
 """Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
 
@@ -350,7 +350,7 @@ class SignalRepeater:
         while not call.done.is_set():
             signal_call()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(call.done.wait(), SIGNAL_S)
+                await asyncio.wait_for(call.done.wait(), CALL_SIGNAL_S)
 
 
 def parse_seconds(wait: object) -> float:

@@ -20,7 +20,7 @@ from raysm.features.session.cluster.outcomes import interrupted_outcome, outcome
 from raysm.features.session.cluster.output import Output
 from raysm.features.session.protocol import DISPLAY, Outcome
 
-SIGNAL_S = 0.1
+CELL_SIGNAL_S = 0.1
 
 
 class Cells:
@@ -70,7 +70,7 @@ class Cells:
             # Repeated, because a signal is not noticed if it arrives after Python's last check for
             # signals and before a blocking system call. This is likely: a sleep releases the GIL
             # just before it begins.
-            asyncio.get_running_loop().call_later(SIGNAL_S, self._signal, call)
+            asyncio.get_running_loop().call_later(CELL_SIGNAL_S, self._signal, call)
 
     # In the main thread
 

@@ -21,7 +21,7 @@ CHECK_S = 1.0
 JOBS_S = 5.0
 """How often to ask Ray for its jobs while one runs."""
 
-INTERRUPTED_S = 2.0
+CALLS_GRACE_S = 2.0
 """How long interrupted calls may take at the end, so that ``with Session`` closes within 5 s."""
 
 
@@ -103,7 +103,7 @@ class SessionHost:
                 await asyncio.wait_for(self._closed.wait(), CHECK_S)
         why = self.calls.closing
         self._notify(CLOSING, f"the session ends: {why}", why)
-        await self.calls.close(why, INTERRUPTED_S)
+        await self.calls.close(why, CALLS_GRACE_S)
         return why
 
     async def _check_end(self) -> None:

@@ -22,7 +22,7 @@ from raysm.instance.log import emit_event
 WARM_UP_STEPS = 2
 """The first steps allocate, compile kernels and start loader workers, so they do not count."""
 
-EMIT_EVERY_S = 2.0
+EMIT_STEP_EVERY_S = 2.0
 WORTH_ACTING_ON = {"data": 0.10, "checkpoint": 0.05, "between_steps": 0.10}
 """Shares of the time below which advice would gain little; lower for checkpoints, because saving
 less often is free."""
@@ -134,7 +134,7 @@ class Measuring(Observer):
         if self._steps == WARM_UP_STEPS:
             self._total.clear()
             self._recent.clear()
-        if self._steps > WARM_UP_STEPS and now_s - self._emitted_s >= EMIT_EVERY_S:
+        if self._steps > WARM_UP_STEPS and now_s - self._emitted_s >= EMIT_STEP_EVERY_S:
             self._emitted_s = now_s
             self._emit(step)
 

@@ -18,7 +18,7 @@ from raysm.core.protocol.machine import memory_limit, memory_used
 from raysm.instance.work.report import EmitEvent
 
 INTERVAL_S = 1.0
-EMIT_EVERY_S = 10.0
+EMIT_USAGE_EVERY_S = 10.0
 """A line each second and metric would bury the log of a job of many instances."""
 
 Counters = Mapping[str, float]
@@ -130,7 +130,7 @@ class Usage:
         read: Callable[[], Counters] = read_counters,
         open_gpus: Callable[[], Gpus] = Gpus,
         interval_s: float = INTERVAL_S,
-        emit_every_s: float = EMIT_EVERY_S,
+        emit_every_s: float = EMIT_USAGE_EVERY_S,
     ) -> None:
         self._host = host
         self._emit_event = emit_event

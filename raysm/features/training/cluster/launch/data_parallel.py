@@ -55,7 +55,7 @@ class DataParallelRunner(Runner[TrainLoop]):
             run_data_parallel(self.workload, self.payload, self.environment)
 
 
-POLL_S = 0.1
+FIT_POLL_S = 0.1
 SHUTDOWN_TIMEOUT = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S"
 """Seconds that ranks have to leave the process group, by default 30. One that waits there for a
 rank that has failed does not leave it."""
@@ -151,7 +151,7 @@ class _Loop:
                 give_up = time.monotonic() + grace_of_workers(
                     self._launch.payload.request.chosen_grace_s
                 )
-            fitting.join(POLL_S)
+            fitting.join(FIT_POLL_S)
         if fitting.is_alive():
             return RayFailed("the workers did not stop within their grace")
         return raised[0] if raised else None

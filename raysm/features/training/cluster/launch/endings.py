@@ -18,9 +18,9 @@ import torch.distributed as dist
 
 from raysm.features.training.cluster.loop.session import Session
 
-POLL_S = 1.0
+WATCH_POLL_S = 1.0
 """Seconds between two looks of a rank that trains."""
-WAIT_S = 0.05
+END_POLL_S = 0.05
 """Seconds between two looks of a rank that has ended."""
 ANNOUNCE_S = 5.0
 """Seconds after which a rank that waits for the others says so."""
@@ -102,7 +102,7 @@ class Endings:
                     f"the loop of rank {session.rank} on {session.host} has ended; it waits for"
                     f" {session.world_size - count} of {session.world_size} ranks"
                 )
-            time.sleep(WAIT_S)
+            time.sleep(END_POLL_S)
 
     def early(self) -> list[tuple[int, str]]:
         """Return rank and host of the loop that ended first; an empty list if no loop has ended."""
@@ -118,7 +118,7 @@ class Endings:
     def _watch(self) -> None:
         session = self._session
         stuck = self._stuck
-        while not self._over.wait(POLL_S):
+        while not self._over.wait(WATCH_POLL_S):
             with contextlib.suppress(dist.DistError):
                 if not self._store.check([FIRST]):
                     continue

@@ -33,7 +33,7 @@ Attempt = Callable[[tuple[Place, ...], int], None]
 RETURN_S = 60.0
 """Seconds to wait for an instance whose loss is not allowed: the bootstrap starts its Ray again, or
 ends the job."""
-POLL_S = 0.5
+RETURN_POLL_S = 0.5
 
 
 class Stopped(Exception):
@@ -124,11 +124,11 @@ def _came_back(
     sleep: Callable[[float], None],
 ) -> bool:
     # Counted, not timed, so that tests can pass a sleep that takes no time.
-    for _ in range(int(RETURN_S / POLL_S)):
+    for _ in range(int(RETURN_S / RETURN_POLL_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}
         if present.issuperset(node.host for node in lost):
             return True
-        sleep(POLL_S)
+        sleep(RETURN_POLL_S)
     return False
 
 

@@ -270,7 +270,7 @@ def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
         os.killpg(popen.pid, number)
 
 
-WAIT_S = 0.5
+TASK_POLL_S = 0.5
 
 
 def run_torch_script(
@@ -429,7 +429,7 @@ class _Script:
                 is_stopping = True
                 self._relay.send(AGENT, STOP)
                 give_up = time.monotonic() + self._grace_s + END_GRACE_S
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=WAIT_S)
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=TASK_POLL_S)
             for reference in ready:
                 node = running.pop(reference).place.node
                 try:
