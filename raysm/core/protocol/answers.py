@@ -4,7 +4,8 @@ A thread waits for a byte in a pipe, which costs nothing, and then writes the an
 memory. So a process whose other threads are blocked answers too; one that holds the GIL does not.
 The bootstrap finds both by the file's name in ``/proc/PID/fd``.
 
-Imports only the standard library, because scripts load it by its path. Linux only.
+This module imports only the standard library, because scripts load it by its path. It works on
+Linux only.
 """
 
 import _thread

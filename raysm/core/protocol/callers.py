@@ -27,7 +27,7 @@ PAUSE_S = 0.1
 def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
     """Return whether a connection on ``server_port`` comes from this user or root.
 
-    On systems other than Linux all do.
+    On systems other than Linux the answer is always yes.
 
     A client whose user is unknown has closed its socket, or has another address than 127.0.0.1.
     """

@@ -173,7 +173,7 @@ def _leave(status: int) -> None:
 def _flush_files() -> None:
     """Write out files that are still open.
 
-    Python does so as it destroys them, which does not happen here.
+    Python writes them out as it destroys them, which does not happen here.
     """
     gc.unfreeze()
     standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}

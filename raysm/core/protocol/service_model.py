@@ -1,6 +1,6 @@
 """Validate requests against botocore's model of SageMaker.
 
-The client and the embedded SageMaker do so.
+The client and the embedded SageMaker use this module.
 
 boto3 itself checks only types, required keys and minimums; this also checks maximums, enums and
 patterns. The client words violations with remedies before it uploads anything, the embedded

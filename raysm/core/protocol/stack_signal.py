@@ -6,7 +6,8 @@ because that ends the process with SIGSEGV if the other one runs meanwhile. The 
 file by its name in ``/proc/PID/fd``, so a process that has closed it, or replaced itself by another
 program, is never signalled: the signal would end it.
 
-Imports only the standard library, because scripts load it by its path. Linux only.
+This module imports only the standard library, because scripts load it by its path. It works on
+Linux only.
 """
 
 import contextlib

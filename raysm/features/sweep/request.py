@@ -65,7 +65,7 @@ class Asha(_Rule):
 class Median(_Rule):
     """Ends a trial whose best value is worse than the median of done trials after as many reports.
 
-    Optuna's ``MedianPruner``.
+    This is Optuna's ``MedianPruner``.
     """
 
     kind: ClassVar[str] = "median"

@@ -102,7 +102,7 @@ class Text:
     keys: tuple[str, ...] = ("file", "row")
 
     def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """Cut before lines.
+        """Cut files at the beginnings of lines.
 
         A compressed file stays whole, because reading cannot begin in its middle.
         """
