@@ -87,10 +87,10 @@ from tests.benchmarks import where_time_goes
 watch = where_time_goes.watch()
 from raysm.features.similarity.cluster.engines.choice import choose
 from tests.support.dense_rows import best_of, centred, tiles
-rows = numpy.random.default_rng(0).standard_normal((3000, 64), dtype=numpy.float32)
+rows = numpy.random.default_rng(0).standard_normal((8000, 64), dtype=numpy.float32)
 frame = centred(rows)
 engine = choose(tiles(rows)[0], frame, None)
-best_of(engine, frame, rows, 10, [0, 1500, 3000])
+best_of(engine, frame, rows, 10, [0, 4000, 8000])
 print(json.dumps([engine.name, sum(watch.seconds.values()), watch.read()]))
 """
 
@@ -104,7 +104,9 @@ def test_the_parts_of_a_profile_are_disjoint_and_sum_to_the_time_of_the_calls(tm
     name, whole_s, parts = json.loads(done.stdout)
     if kind_of(name) is None:
         pytest.skip(f"the engine {name} has no counters")
-    assert parts.pop("products made") >= 3000 * 2999 / 2 * 64
+    assert parts.pop("products made") >= 8000 * 7999 / 2 * 64
     assert all(parts[part] > 0 for part in ("packing", "products", "filter", "scores"))
+    # What the counters leave of the calls, 3 % on a quiet machine; another program may run meanwhile.
+    assert abs(parts["calls of the kernels"]) < 0.5 * whole_s
     assert min(parts.values()) > -0.01 * whole_s
     assert sum(parts.values()) == pytest.approx(whole_s, rel=0.01)

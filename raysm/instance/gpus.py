@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raysm.core.protocol.instance_types import gpu_count
+from raysm.core.protocol.instance_types import OR_CPUS, gpu_count
 from raysm.core.protocol.names import counted
 from raysm.errors import ClusterError, InvalidConfig
 from raysm.instance.environment import CUDA_VISIBLE
@@ -162,9 +162,6 @@ def _rows(facts: Mapping[str, Any], name: str) -> list[list[str]]:
 def _is_yes(cell: str) -> bool:
     # Releases of nvidia-smi differ; of GPUs without the feature the cell is "[N/A]".
     return cell.casefold() in ("yes", "1", "true")
-
-
-OR_CPUS = "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))"
 
 
 def check_torch(host: str, gpus: int, facts: Sequence[Mapping[str, Any]], driver: str) -> None:

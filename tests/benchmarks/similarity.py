@@ -296,7 +296,7 @@ def measured(name, case, arguments, folder, machine_gflops):
 
 
 def profiled(name, case, job, runs, shape):
-    """Print where the time of the tasks goes; return whether the parts are the whole within 5 %."""
+    """Print where the time of the tasks goes; return whether all of it is accounted for."""
     contenders = [Contender("raysm", job), Contender(PROFILED, job)]
     try:
         for _ in range(runs):

@@ -22,7 +22,7 @@ from raysm.core.client.images import (
     torch_of,
 )
 from raysm.core.client.source.lock import wheel_requirement
-from raysm.core.protocol.instance_types import Gpu, gpu_of
+from raysm.core.protocol.instance_types import OR_CPUS, Gpu, gpu_of
 from raysm.core.protocol.packages import is_locked, name_of, release_of, without_credentials
 from raysm.core.request import Cluster
 from raysm.errors import InvalidRequest
@@ -271,11 +271,10 @@ def find_mismatch(instance_type: str, build: Build | None) -> Mismatch | None:
     gpu = gpu_of(instance_type)
     if gpu is None or build is None:
         return None
-    on_cpus = "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))"
     if build.cuda is None:
         return Mismatch(
             f"{instance_type} has {gpu.name} GPUs, and {build.source} is for CPUs",
-            f"take one for CUDA, {on_cpus}",
+            f"take one for CUDA, {OR_CPUS}",
             build.is_certain,
         )
     needs = needed_cuda(gpu)
@@ -285,7 +284,7 @@ def find_mismatch(instance_type: str, build: Build | None) -> Mismatch | None:
     return Mismatch(
         f"{instance_type} has {gpu.name} GPUs (compute capability {shown}), which need "
         f"{needs}, and {build.source} has CUDA {'.'.join(map(str, build.cuda))}",
-        f"take an image or a torch for {needs}, another instance type, {on_cpus}",
+        f"take an image or a torch for {needs}, another instance type, {OR_CPUS}",
         build.is_certain,
     )
 

@@ -72,6 +72,10 @@ GPU_MODELS: Mapping[str, Gpu] = {
 }
 
 
+OR_CPUS = "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))"
+"""The last remedy of each message about GPUs that a job cannot use."""
+
+
 def gpu_of(instance_type: str) -> Gpu | None:
     """Return the model of a type's GPUs; None if it has none, or is unknown."""
     form = TYPE.fullmatch(instance_type)

@@ -23,7 +23,6 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,7 +34,6 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.core.protocol.result import ResultFile
-from raysm.core.protocol.store import put
 from raysm.errors import BlockFailed, NoRoom, RaysmError
 from raysm.features.similarity.cluster.modes.mode import (
     Mode,
@@ -59,6 +57,7 @@ from raysm.features.similarity.cluster.tiling import (
     RowOrder,
     RowRun,
     find_runs,
+    keep_numbers,
     split_rows,
 )
 from raysm.instance.work.gather import check_room
@@ -546,14 +545,7 @@ def count_ranges(mode: Mode, rows: int, parts: int | None, record: BlockRecord[A
         return parts or 1
     # An earlier run of the job may have had another number of instances, and recorded pieces are of
     # use only to a run with the same ranges.
-    path = record.folder / RANGES
-    with suppress(OSError, ValueError):
-        kept = int(path.read_text(encoding="ascii"))
-        if 1 <= kept <= rows:
-            return kept
-    count = len(owning_nodes())
-    put(path, f"{count}\n")
-    return count
+    return keep_numbers(record.folder / RANGES, (len(owning_nodes()),), most=rows)[0]
 
 
 def owning_nodes() -> list[Any]:

@@ -38,6 +38,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -362,14 +363,20 @@ class Sizing:
         # kept.
         if self.block_rows:
             return sizes
-        path = record.folder / SIZES
+        # Ignore sizes above this run's limit, whatever an earlier run chose.
         most = max(self.max_block_rows, self.limits.rows or 0)
-        # A run that ended while it wrote this file leaves an incomplete one, but has recorded
-        # nothing under its sizes yet.
-        with suppress(OSError, ValueError):
-            kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
-            # Ignore sizes above this run's limit, whatever an earlier run chose.
-            if len(kept) == len(sizes) and all(1 <= size <= most for size in kept):
-                return kept
-        put(path, " ".join(map(str, sizes)) + "\n")
-        return sizes
+        return keep_numbers(record.folder / SIZES, sizes, most)
+
+
+def keep_numbers(path: Path, numbers: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Return the numbers that an earlier run of the job kept, or keep ``numbers`` for the next.
+
+    Earlier ones of which one is above ``most`` are replaced.
+    """
+    # A run that ended before this file was complete has recorded nothing yet.
+    with suppress(OSError, ValueError):
+        kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+        if len(kept) == len(numbers) and all(1 <= number <= most for number in kept):
+            return kept
+    put(path, " ".join(map(str, numbers)) + "\n")
+    return numbers
